@@ -1,0 +1,29 @@
+#include "tests/check.h"
+
+#include <string.h>
+
+static void a_failure_reads_from_the_outside_in(void **state)
+{
+    (void)state;
+    struct err err = { 0 };
+
+    assert_int_equal(err_set(&err, ERR_MISSING, "no file \"%s\"", "a"), -ERR_MISSING);
+    assert_int_equal(err_add(&err, "opening %d", 7), -ERR_MISSING);
+    assert_string_equal(err.text, "opening 7: no file \"a\"");
+    assert_int_equal(err_exit(err.code), 4);
+    assert_int_equal(err_http(err.code), 404);
+}
+
+static void a_text_that_does_not_fit_says_so(void **state)
+{
+    (void)state;
+    struct err err = { 0 };
+    char long_name[600];
+
+    memset(long_name, 'x', sizeof long_name - 1);
+    long_name[sizeof long_name - 1] = 0;
+    err_set(&err, ERR_IO, "%s", long_name);
+    assert_string_equal(err.text + strlen(err.text) - 4, "x...");
+}
+
+CHECK_MAIN(a_failure_reads_from_the_outside_in, a_text_that_does_not_fit_says_so)
