@@ -1,0 +1,43 @@
+/* engine/kernels.c - the table of one instruction set */
+#include "engine/kernels.h"
+
+#include "engine/optim_step.h"
+#include "engine/vec.h"
+
+#define STAGE(name) extern const struct stage_ops ISA_FN(name);
+#define STAGES(X)                                                                              \
+    X(loss_stage)
+STAGES(STAGE)
+#undef STAGE
+
+/* First match wins: chains that have a fast kernel, then one stage for each op. */
+static const struct stage_ops *const stages[] = {
+    NULL,
+};
+
+static void optim_pass(const struct optim *o, float *w, float *const *state, const float *g, long n,
+                       float scale)
+{
+    for (long i = 0; i < n; i += 16)
+        ISA_FN(optim16)(o, w, state, i, v_mul(v_load(g + i), v_set1(scale)));
+}
+
+static double sum_squares(const float *g, long n)
+{
+    double sum = 0;
+
+    for (long from = 0; from < n; from += 4096) {
+        v16 s = v_zero();
+        for (long i = from; i < n && i < from + 4096; i += 16)
+            s = v_fma(v_load(g + i), v_load(g + i), s);
+        sum += v_sum(s);
+    }
+    return sum;
+}
+
+const struct kernels ISA_FN(kernels) = {
+    .stages = stages,
+    .loss = &ISA_FN(loss_stage),
+    .optim_pass = optim_pass,
+    .sum_squares = sum_squares,
+};

@@ -1,0 +1,98 @@
+/* engine/optim_step.h - the arithmetic of the optimizers, for kernels
+ *
+ * A kernel that has sixteen gradient sums in a register hands them to apply16, which updates the
+ * weights and their state in place, or leaves the gradient in q->g when the plan keeps gradients.
+ * Each optimizer is one order of operations, that of the framework it is named after.
+ */
+#ifndef MUSTER_ENGINE_OPTIM_STEP_H
+#define MUSTER_ENGINE_OPTIM_STEP_H
+
+#include "engine/optim.h"
+#include "engine/plan.h"
+#include "engine/vec.h"
+
+struct apply {
+    const struct optim *o;
+    float *w, *s[OPTIM_STATES];
+    float *keep;                /* where the gradient goes instead; NULL: update */
+    bool discard;               /* keeps gradients, and another member writes this one */
+    bool plain_momentum;        /* SGD with momentum and nothing else: the common case, inline */
+};
+
+/* One parameter, one member: its replica where there are replicas. */
+INLINE struct apply apply_begin(const struct member *m, const struct param *q)
+{
+    const struct optim *o = &m->optim[q->group];
+    long own = q->replica * m->id;
+    struct apply a = { .o = o, .w = q->w + own };
+
+    for (int i = 0; i < o->states; i++)
+        a.s[i] = q->state[i] + own;
+    if (m->plan->keep_grads) {
+        a.keep = q->g;
+        a.discard = q->replica && m->id;
+    }
+    a.plain_momentum = o->kind == OPTIM_SGD && o->momentum != 0 && o->weight_decay == 0 &&
+                       !o->nesterov && o->clip_value == 0;
+    return a;
+}
+
+/* Any optimizer; not inlined into kernels (engine/kernels.c). */
+void ISA_FN(optim16)(const struct optim *o, float *w, float *const s[OPTIM_STATES], long i, v16 g);
+
+INLINE void apply16(const struct apply *a, long i, v16 g)
+{
+    if (a->plain_momentum && !a->keep) {
+        v16 v = v_fma(v_set1(a->o->k[1]), v_load(a->s[0] + i), g);      /* k[1]: momentum */
+        v_store(a->s[0] + i, v);
+        v_store(a->w + i, v_fma(v_set1(a->o->k[0]), v, v_load(a->w + i))); /* k[0]: -lr */
+    } else if (!a->keep) {
+        ISA_FN(optim16)(a->o, a->w, a->s, i, g);
+    } else if (!a->discard) {
+        v_store(a->keep + i, g);
+    }
+}
+
+/* ------------------------------------------------------------ sums over shards */
+
+/* Pairwise over the shard index; empty[i] marks a shard without samples, which passes its sibling
+ * on. sum[] is used up. With every shard filled this is ((0+1)+(2+3))+((4+5)+(6+7)). */
+INLINE v16 shard_tree(v16 *sum, int shards, unsigned filled)
+{
+    for (int width = 1; width < shards; width *= 2)
+        for (int i = 0; i < shards; i += 2 * width) {
+            bool a = filled >> i & 1, b = filled >> (i + width) & 1;
+            if (a && b)
+                sum[i] = v_add(sum[i], sum[i + width]);
+            else if (b)
+                sum[i] = sum[i + width], filled |= 1u << i;
+        }
+    return sum[0];
+}
+
+/* Which of the plan's shards have samples in a batch of n. */
+INLINE unsigned shards_filled(int n, int shards)
+{
+    unsigned filled = 0;
+    for (int i = 0; i < shards; i++)
+        filled |= (unsigned)(shard_first(n, shards, i) < shard_first(n, shards, i + 1)) << i;
+    return filled;
+}
+
+/* g holds one gradient a shard, `stride` floats apart: sum by the tree and apply [from, to). */
+INLINE void apply_shards(const struct member *m, const struct param *q, const float *g,
+                         long stride, long from, long to)
+{
+    const struct apply a = apply_begin(m, q);
+    const int shards = m->plan->shards;
+    const unsigned filled = shards_filled(m->n, shards);
+
+    for (long i = from; i < to; i += 16) {
+        v16 sum[SHARDS_MAX];
+        for (int s = 0; s < shards; s++)
+            sum[s] = v_load(g + s * stride + i);
+        apply16(&a, i, shard_tree(sum, shards, filled));
+    }
+}
+
+#endif

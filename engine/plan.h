@@ -1,0 +1,235 @@
+/* engine/plan.h - a model made ready to run: memory, stages, steps
+ *
+ * plan_new lowers a graph to stages. A stage runs one or several nodes (a fused chain) in three
+ * phases: forward, backward, update. It is chosen by shape alone, never by machine or threads, since
+ * the order of its sums is part of the result. All memory is taken once, from one block.
+ *
+ * Every member of the team runs the same list of calls. What a call may touch without waiting:
+ * its own samples [n0, n1) and its own replicas. A stage says in `sync` where all members must
+ * have arrived before or after its phase; the plan puts barriers there and nowhere else.
+ *
+ * The order of sums ("same bits"): a value of one sample is one fixed chain. A sum over the batch
+ * (weight gradients, statistics, losses) is taken per shard in sample order, then by a pairwise
+ * tree over the shard index: shard i of S holds samples [i*n/S, (i+1)*n/S) of the n in the batch,
+ * an empty shard passes its sibling on. A stage may cut one sample's sum into parts by shape (say,
+ * two halves of a hidden layer); never by thread.
+ *
+ * Layout: an activation is (N, H, W, Cp), channels last, C padded to Cp with zeros (tensor_pad). A
+ * parameter has a logical shape, PyTorch's, and a physical one that its stage likes; `at` maps
+ * one to the other. Optimizer state is laid out as the parameter is.
+ */
+#ifndef MUSTER_ENGINE_PLAN_H
+#define MUSTER_ENGINE_PLAN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "data/dataset.h"
+#include "engine/graph.h"
+#include "engine/optim.h"
+#include "engine/team.h"
+
+enum { SHARDS_MAX = 8, PARAM_NAME = 80 };
+
+/* Raise when, and only when, a change alters the bits of a trained model on purpose. */
+enum { NUMERICS_VERSION = 1 };
+
+enum isa { ISA_SCALAR_ID, ISA_AVX2_ID, ISA_AVX512_ID };
+enum isa isa_best(void);                /* of this machine, or what MUSTER_ISA names */
+const char *isa_name(enum isa isa);
+
+struct tensor {
+    int h, w, c, cp;
+    long size;                  /* floats of one sample: h * w * cp */
+    float *data;                /* (N, H, W, Cp) */
+    float *grad;                /* the same; NULL when nobody needs it */
+    long replica;               /* floats from a member's copy to the next; 0: one, shared */
+    int grad_writers;           /* stages that add to grad; see stage_grad_first */
+};
+
+/* Channels as they are stored: 1 stays 1, up to 8 become 8, else a multiple of 16. */
+int tensor_pad(int channels);
+
+struct param {
+    char name[PARAM_NAME];      /* "conv1.weight" */
+    int nd;
+    long dim[4];                /* logical, as PyTorch has it */
+    long count;                 /* product of dim */
+    bool trained;               /* false: state such as running_mean */
+    int group;                  /* optimizer group */
+    enum { INIT_UNIFORM, INIT_NORMAL, INIT_ONE, INIT_ZERO } init;
+    float bound;                /* UNIFORM: -bound..bound; NORMAL: standard deviation */
+    long size;                  /* floats as stored, a multiple of 16; padding stays zero */
+    float *w;                   /* replica 0 */
+    float *state[OPTIM_STATES]; /* optimizer state, laid out like w, replicated like w */
+    float *g;                   /* gradient; only where the plan keeps gradients, else NULL */
+    long replica;               /* floats from a member's copy to the next; 0: one, shared */
+    long (*at)(const struct param *p, long i);  /* logical to stored index; NULL: the same */
+    long geom[8];               /* for `at` */
+};
+
+struct plan;
+struct stage;
+
+/* A member of the team inside a run: which samples and shards are its own. */
+struct member {
+    int id, count;
+    struct plan *plan;
+    long pos;                   /* of the batch's first sample in the stretch */
+    int n;                      /* samples in this batch */
+    int s0, s1;                 /* own shards */
+    int n0, n1;                 /* own samples: those of the own shards */
+    bool train;
+    uint64_t step;              /* since the start of the run, from 0: keys drop-out */
+    struct optim optim[2];      /* by group, with this step's constants */
+};
+
+/* First sample of shard i when n samples are spread over s shards. */
+static inline int shard_first(int n, int s, int i) { return (int)((long)n * i / s); }
+
+enum phase { PHASE_FORWARD, PHASE_BACKWARD, PHASE_UPDATE, PHASES };
+enum { SYNC_NONE = 0, SYNC_BEFORE = 1, SYNC_AFTER = 2 };
+
+struct stage_ops {
+    const char *name;
+    /* How many nodes from `at` on this stage can run as one (0: it cannot). The nodes at+1.. each
+     * read the one before and are read by nobody else. */
+    int (*match)(const struct plan *p, const struct graph *g, int at);
+    /* Sizes and takes memory: s->out, parameters (plan_param), scratch (plan_take). Sets s->sync. */
+    int (*build)(struct stage *s, struct plan *p, struct err *err);
+    /* Any of these may be NULL. run[PHASE_UPDATE] applies gradients that backward left behind. */
+    void (*run[PHASES])(struct stage *s, struct member *m);
+    /* After weights came from outside (initialisation, load): make derived copies. May be NULL.
+     * Called once for each member's replica. */
+    void (*derive)(struct stage *s, struct member *m);
+};
+
+struct stage {
+    const struct stage_ops *ops;
+    const struct node *node;    /* its first node; n_nodes in a row */
+    int n_nodes;
+    int at;                     /* index of the first node in the graph */
+    struct tensor *in[NODE_IN_MAX];
+    int n_in;
+    struct tensor *out;         /* of its last node */
+    unsigned sync[PHASES];
+    void *own;                  /* the stage's own struct, from plan_alloc */
+};
+
+/* One batch's results, readable in a hook. */
+struct step_result {
+    long step;
+    int n;
+    double loss;                /* mean over the batch (weighted where there are weights) */
+};
+
+struct plan {
+    const struct graph *graph;
+    const struct field *field;          /* of the current stretch */
+    int n_fields;
+    const uint32_t *order;
+    int batch;                          /* the most samples of a step */
+    int shards;
+    bool train;                         /* has backward stages */
+    bool keep_grads;                    /* backward leaves p->g; the update is a pass of its own */
+    enum isa isa;
+    uint64_t seed;
+    struct team *team;
+    int threads;
+    struct stage *stage;
+    int n_stages;
+    struct tensor **value;              /* value[i]: output tensor of node i; NULL inside a chain */
+    struct param **param;
+    int n_params;
+    struct optim optim[2];              /* by group; a member's copy has the step's constants */
+    double lr_factor;                   /* of the schedule; set between runs, 1 at first */
+    long warmup;                        /* steps over which the rate grows from 0; 0: none */
+    const json_t *loss_spec;
+    float *sample_loss;                 /* (batch) of the last step */
+    struct tensor *output;              /* what the model says: logits before a fused (log-)softmax */
+    int target_field, weight_field;     /* -1: none */
+    struct plan_int *own;
+};
+
+/* What to plan for. */
+struct plan_config {
+    int batch, shards;
+    int threads;                /* 0: as many as help */
+    bool train;
+    bool keep_grads;            /* gradients are wanted (tests, clipping by norm) */
+    uint64_t seed;
+    const json_t *loss;         /* normalised; NULL: inference */
+    const json_t *optimizer;    /* normalised; NULL: inference */
+    const json_t *clip;         /* NULL: none */
+};
+
+/* `graph` and `fields` stay the caller's and must outlive the plan. */
+int plan_new(const struct graph *graph, const struct field *fields, int n_fields,
+             const struct plan_config *config, struct plan **out, struct err *err);
+void plan_free(struct plan *p);
+size_t plan_bytes(const struct plan *p);        /* the one block */
+
+/* PyTorch's initial values from the plan's seed. Call once, or load weights, before a step. */
+void plan_init(struct plan *p);
+struct param *plan_find(const struct plan *p, const char *name);
+/* Logical order, as PyTorch has it. `which` 0: weights, 1..: optimizer state, -1: gradient. Set
+ * must be followed by plan_derive. */
+void plan_get(const struct plan *p, const struct param *q, int which, float *out);
+void plan_set(struct plan *p, struct param *q, int which, const float *in);
+void plan_derive(struct plan *p);
+
+/* Runs `steps` batches of the stretch from position `pos` on (the last may be short). `hook` (NULL:
+ * none) is called on the caller's thread after each step, with the outputs in place; it returns
+ * non-zero to stop there. Training: parameters are updated; each step's loss is in results[i].
+ * Returns how many steps ran. */
+long plan_train(struct plan *p, const struct stretch *data, long pos, long steps, uint64_t first_step,
+                struct step_result *results,
+                int (*hook)(void *arg, const struct step_result *r), void *arg);
+/* The same without updates: drop-out off, running statistics. */
+long plan_eval(struct plan *p, const struct stretch *data, long pos, long steps,
+               struct step_result *results,
+               int (*hook)(void *arg, const struct step_result *r), void *arg);
+
+/* Output of sample i of the last batch: `c` floats. */
+const float *plan_output(const struct plan *p, int i);
+
+/* --- for stages --- */
+
+/* Zeroed memory of the plan's block, 64-byte aligned, never freed singly. */
+void *plan_take(struct plan *p, size_t bytes);
+/* A struct of the stage's, zeroed. */
+#define plan_alloc(p, type) ((type *)plan_take((p), sizeof(type)))
+struct tensor *plan_tensor(struct plan *p, int h, int w, int c);        /* data and, in training, grad */
+/* `size` floats as stored; `replicated`: a copy for each member, each updated by its owner. */
+struct param *plan_param(struct plan *p, const struct node *node, const char *suffix, int nd,
+                         const long *dim, long size, bool replicated);
+
+/* The row of batch position i in a field. */
+static inline const void *member_row(const struct member *m, int field, int i)
+{
+    const struct field *f = &m->plan->field[field];
+    return (const char *)f->base + (size_t)m->plan->order[m->pos + i] * f->stride;
+}
+static inline float *member_w(const struct member *m, const struct param *q)
+{
+    return q->w + q->replica * m->id;
+}
+static inline float *member_data(const struct member *m, const struct tensor *t)
+{
+    return t->data + t->replica * m->id;
+}
+static inline float *member_grad(const struct member *m, const struct tensor *t)
+{
+    return t->grad + t->replica * m->id;
+}
+/* This member's part [*a, *b) of `n` items in units of `unit`. */
+void member_part(const struct member *m, long n, long unit, long *a, long *b);
+void member_barrier(struct member *m);
+
+/* True when this stage is the first, in backward order, to write the gradient of input i: it sets;
+ * later ones add. */
+bool stage_grad_first(const struct stage *s, int i);
+
+#endif

@@ -1,0 +1,211 @@
+/* engine/run.c - steps
+ *
+ * DESIGN. A run is one call of team_run: every member goes through the batches by itself, executes
+ * the plan's list of calls for each, and meets the others only at the list's barriers. Member 0
+ * also writes down each step's loss. With a hook, all wait for it at a barrier after each step; without
+ * one a member may be a few calls ahead of another.
+ */
+#include <math.h>
+#include <stdatomic.h>
+
+#include "engine/plan_int.h"
+
+void member_part(const struct member *m, long n, long unit, long *a, long *b)
+{
+    long units = (n + unit - 1) / unit;
+    long from = units * m->id / m->count * unit, to = units * (m->id + 1) / m->count * unit;
+
+    *a = from < n ? from : n;
+    *b = to < n ? to : n;
+}
+
+void member_barrier(struct member *m)
+{
+    team_barrier(m->plan->team, m->id);
+}
+
+/* ------------------------------------------------------------------ kept gradients */
+
+/* The factor that brings the norm of all gradients down to the limit. Each member sums the
+ * parameters that are its own, all add up the sums in one order. */
+static float clip_factor(struct member *m)
+{
+    struct plan *p = m->plan;
+    struct plan_int *own = p->own;
+
+    if (own->clip_norm <= 0)
+        return 1;
+    for (int i = m->id; i < p->n_params; i += m->count)
+        own->square[i] = p->param[i]->trained ?
+                         own->kernels->sum_squares(p->param[i]->g, p->param[i]->size) : 0;
+    member_barrier(m);
+    double sum = 0;
+    for (int i = 0; i < p->n_params; i++)
+        sum += own->square[i];
+    double factor = own->clip_norm / (sqrt(sum) + 1e-6);
+    return factor < 1 ? (float)factor : 1;
+}
+
+static void apply_kept(struct member *m)
+{
+    struct plan *p = m->plan;
+
+    member_barrier(m);
+    float scale = clip_factor(m);
+    for (int i = 0; i < p->n_params; i++) {
+        struct param *q = p->param[i];
+        long from = 0, to = q->size;
+        if (!q->trained)
+            continue;
+        if (!q->replica)
+            member_part(m, q->size, 16, &from, &to);
+        float *state[OPTIM_STATES];
+        for (int s = 0; s < OPTIM_STATES; s++)
+            state[s] = q->state[s] ? q->state[s] + q->replica * m->id + from : NULL;
+        p->own->kernels->optim_pass(&m->optim[q->group], member_w(m, q) + from, state, q->g + from,
+                                    to - from, scale);
+    }
+    member_barrier(m);
+    for (int i = 0; i < p->n_stages; i++)
+        if (p->stage[i].ops->derive)
+            p->stage[i].ops->derive(&p->stage[i], m);
+    member_barrier(m);
+}
+
+/* ------------------------------------------------------------------ a run */
+
+struct run {
+    struct plan *plan;
+    const struct stretch *data;
+    long pos, steps;
+    uint64_t first_step;
+    bool train;
+    struct step_result *results;
+    int (*hook)(void *arg, const struct step_result *r);
+    void *arg;
+    long done;
+    atomic_int stop;
+};
+
+static void set_batch(struct member *m, const struct run *r, long i)
+{
+    const struct plan *p = m->plan;
+    long pos = r->pos + i * p->batch, left = r->data->n - pos;
+
+    m->pos = pos;
+    m->n = left < p->batch ? (int)left : p->batch;
+    m->step = r->first_step + (uint64_t)i;
+    m->n0 = shard_first(m->n, p->shards, m->s0);
+    m->n1 = shard_first(m->n, p->shards, m->s1);
+    if (!m->train)
+        return;
+    double factor = p->lr_factor;
+    if ((uint64_t)p->warmup > m->step)
+        factor *= (double)(m->step + 1) / (double)p->warmup;
+    for (int g = 0; g < 2; g++)
+        optim_begin(&m->optim[g], m->step + 1, factor);
+}
+
+/* The mean of the batch by the shard tree; with instance weights the weighted mean. */
+static double batch_loss(const struct member *m)
+{
+    const struct plan *p = m->plan;
+    double sum[SHARDS_MAX] = { 0 }, weight[SHARDS_MAX] = { 0 };
+
+    for (int s = 0; s < p->shards; s++)
+        for (int i = shard_first(m->n, p->shards, s); i < shard_first(m->n, p->shards, s + 1); i++) {
+            double w = p->weight_field < 0 ? 1 :
+                       *(const float *)member_row(m, p->weight_field, i);
+            sum[s] += w * p->sample_loss[i];
+            weight[s] += w;
+        }
+    for (int width = 1; width < p->shards; width *= 2)
+        for (int s = 0; s < p->shards; s += 2 * width) {
+            sum[s] += sum[s + width];
+            weight[s] += weight[s + width];
+        }
+    return weight[0] > 0 ? sum[0] / weight[0] : 0;
+}
+
+static void run_calls(struct member *m, const struct call *call, int n)
+{
+    for (int i = 0; i < n; i++) {
+        if (call[i].barrier)
+            member_barrier(m);
+        call[i].run(call[i].stage, m);
+    }
+}
+
+static void run_member(int id, void *arg)
+{
+    struct run *r = arg;
+    struct plan *p = r->plan;
+    struct plan_int *own = p->own;
+    struct member m = { .id = id, .count = p->threads, .plan = p, .train = r->train };
+    const struct call *list = r->train ? own->train : own->forward;
+    int n = r->train ? own->n_train : own->n_forward;
+    bool settle = r->hook || (r->results && !(r->train && own->loss_settled));
+    int owners = p->threads < p->shards ? p->threads : p->shards;
+
+    m.optim[0] = p->optim[0];
+    m.optim[1] = p->optim[1];
+    /* Whole shards; members beyond the shards have none. */
+    m.s0 = id < owners ? p->shards * id / owners : p->shards;
+    m.s1 = id < owners ? p->shards * (id + 1) / owners : p->shards;
+    for (long i = 0; i < r->steps && !atomic_load_explicit(&r->stop, memory_order_relaxed); i++) {
+        set_batch(&m, r, i);
+        run_calls(&m, list, n);
+        if (r->train && p->keep_grads)
+            apply_kept(&m);
+        if (settle)
+            member_barrier(&m);
+        if (id == 0 && (r->results || r->hook)) {
+            struct step_result result = { (long)m.step, m.n, 0 };
+            if (p->loss_spec)
+                result.loss = batch_loss(&m);
+            if (r->results)
+                r->results[i] = result;
+            if (r->hook && r->hook(r->arg, &result))
+                atomic_store_explicit(&r->stop, 1, memory_order_relaxed);
+            r->done = i + 1;
+        }
+        if (settle)
+            member_barrier(&m);
+    }
+    if (!r->results && !r->hook && id == 0)
+        r->done = r->steps;
+}
+
+static long run_steps(struct run *r)
+{
+    struct plan *p = r->plan;
+    long left = r->data->n - r->pos, most = (left + p->batch - 1) / p->batch;
+
+    if (r->steps > most)
+        r->steps = most;
+    if (r->steps <= 0)
+        return 0;
+    p->field = r->data->field;
+    p->n_fields = r->data->n_fields;
+    p->order = r->data->order;
+    team_run(p->team, run_member, r);
+    return r->done;
+}
+
+long plan_train(struct plan *p, const struct stretch *data, long pos, long steps, uint64_t first_step,
+                struct step_result *results, int (*hook)(void *, const struct step_result *),
+                void *arg)
+{
+    struct run r = { .plan = p, .data = data, .pos = pos, .steps = steps, .first_step = first_step,
+                     .train = true, .results = results, .hook = hook, .arg = arg };
+    return run_steps(&r);
+}
+
+long plan_eval(struct plan *p, const struct stretch *data, long pos, long steps,
+               struct step_result *results, int (*hook)(void *, const struct step_result *),
+               void *arg)
+{
+    struct run r = { .plan = p, .data = data, .pos = pos, .steps = steps, .results = results,
+                     .hook = hook, .arg = arg };
+    return run_steps(&r);
+}
