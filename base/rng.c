@@ -12,20 +12,8 @@ struct words {
 
 static void refill(struct words *w)
 {
-    uint32_t a[BATCH], b[BATCH], c[BATCH], d[BATCH];
-    for (int i = 0; i < BATCH; i++) {
-        struct rng_block r = rng_block_at(w->seed, w->stream, w->next + (uint64_t)i);
-        a[i] = r.word[0];
-        b[i] = r.word[1];
-        c[i] = r.word[2];
-        d[i] = r.word[3];
-    }
-    for (int i = 0; i < BATCH; i++) {
-        w->word[4 * i] = a[i];
-        w->word[4 * i + 1] = b[i];
-        w->word[4 * i + 2] = c[i];
-        w->word[4 * i + 3] = d[i];
-    }
+    for (int i = 0; i < BATCH; i++)
+        rng_philox(w->seed, w->stream, w->next + (uint64_t)i, w->word + 4 * i);
     w->next += BATCH;
     w->at = 0;
 }

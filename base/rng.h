@@ -7,7 +7,7 @@
  *     sample order of an epoch   stream = RNG_ORDER + epoch
  *     split into train and test  stream = RNG_SPLIT
  *     first weights of a tensor  stream = RNG_INIT + index of the tensor
- *     drop-out of a layer        stream = RNG_DROPOUT + index of the layer; the counter says step and position
+ *     drop-out of a layer        stream = RNG_DROPOUT + index of the layer; i says step and place
  */
 #ifndef MUSTER_BASE_RNG_H
 #define MUSTER_BASE_RNG_H
@@ -20,14 +20,13 @@
 #define RNG_INIT    (UINT64_C(3) << 56)
 #define RNG_DROPOUT (UINT64_C(4) << 56)
 
-struct rng_block {
-    uint32_t word[4];
-};
-
-/* The block function itself: 4 words for a 128-bit counter under a 64-bit key. */
-static inline struct rng_block rng_philox(uint32_t k0, uint32_t k1, uint32_t c0, uint32_t c1,
-                                          uint32_t c2, uint32_t c3)
+/* Block i of (seed, stream): four words. The counter's halves are i and the stream. */
+static inline void rng_philox(uint64_t seed, uint64_t stream, uint64_t i, uint32_t out[4])
 {
+    uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
+    uint32_t c0 = (uint32_t)i, c1 = (uint32_t)(i >> 32);
+    uint32_t c2 = (uint32_t)stream, c3 = (uint32_t)(stream >> 32);
+
     for (int round = 0; round < 10; round++) {
         uint64_t p0 = (uint64_t)0xD2511F53u * c0, p1 = (uint64_t)0xCD9E8D57u * c2;
         c0 = (uint32_t)(p1 >> 32) ^ c1 ^ k0;
@@ -37,31 +36,29 @@ static inline struct rng_block rng_philox(uint32_t k0, uint32_t k1, uint32_t c0,
         k0 += 0x9E3779B9u;
         k1 += 0xBB67AE85u;
     }
-    return (struct rng_block){ { c0, c1, c2, c3 } };
-}
-
-/* Block i of (seed, stream). */
-static inline struct rng_block rng_block_at(uint64_t seed, uint64_t stream, uint64_t i)
-{
-    return rng_philox((uint32_t)seed, (uint32_t)(seed >> 32), (uint32_t)i, (uint32_t)(i >> 32),
-                      (uint32_t)stream, (uint32_t)(stream >> 32));
+    out[0] = c0;
+    out[1] = c1;
+    out[2] = c2;
+    out[3] = c3;
 }
 
 /* Word i of (seed, stream): word i % 4 of block i / 4. */
 static inline uint32_t rng_word(uint64_t seed, uint64_t stream, uint64_t i)
 {
-    return rng_block_at(seed, stream, i >> 2).word[i & 3];
+    uint32_t block[4];
+    rng_philox(seed, stream, i >> 2, block);
+    return block[i & 3];
 }
 
 /* The upper 24 bits, exact in a float: in [0, 1). */
-static inline float rng_float(uint32_t word)
+static inline float rng_unit(uint32_t word)
 {
     return (float)(word >> 8) * 0x1p-24f;
 }
 
 static inline float rng_uniform(uint64_t seed, uint64_t stream, uint64_t i)
 {
-    return rng_float(rng_word(seed, stream, i));
+    return rng_unit(rng_word(seed, stream, i));
 }
 
 /* Fills p with 0..n-1 in an order that (n, seed, stream) alone decide. */
