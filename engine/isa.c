@@ -31,7 +31,7 @@ enum isa isa_best(void)
     enum isa best = isa_of_machine();
     const char *want = getenv("MUSTER_ISA");
 
-    for (int i = 0; want && i < best; i++)
+    for (int i = 0; want && i < (int)best; i++)
         if (strcmp(want, isas[i].name) == 0)
             return (enum isa)i;
     return best;

@@ -137,10 +137,13 @@ void plan_set(struct plan *p, struct param *q, int which, const float *in)
             to[r * q->replica + stored_index(q, i)] = in[i];
 }
 
-/* A value depends on the seed, the parameter's number and the element's logical index alone. */
+/* A value depends on the seed, the parameter's number and the element's logical index alone. The
+ * normal distribution is the sum of twelve uniform numbers less six: libm's log and cos, which the
+ * usual ways need, differ between machines. */
 static float initial_value(const struct plan *p, int number, const struct param *q, long i)
 {
-    uint32_t u[4];
+    const uint64_t stream = RNG_INIT + (uint64_t)number;
+    float sum = -6;
 
     switch (q->init) {
     case INIT_ZERO:
@@ -148,20 +151,13 @@ static float initial_value(const struct plan *p, int number, const struct param 
     case INIT_ONE:
         return 1;
     case INIT_UNIFORM:
-        rng_philox(p->seed, RNG_INIT + (uint64_t)number, (uint64_t)i / 4, u);
-        return (rng_unit(u[i % 4]) * 2 - 1) * q->bound;
+        return (rng_uniform(p->seed, stream, (uint64_t)i) * 2 - 1) * q->bound;
     case INIT_NORMAL:
-        /* Box-Muller; libm's log and cos differ between machines, so round coarsely: the sum of
-         * twelve uniforms is normal enough for an embedding and has one value everywhere. */
-        break;
+        for (int k = 0; k < 12; k++)
+            sum += rng_uniform(p->seed, stream, (uint64_t)i * 12 + (uint64_t)k);
+        return sum * q->bound;
     }
-    float sum = 0;
-    for (int k = 0; k < 3; k++) {
-        rng_philox(p->seed, RNG_INIT + (uint64_t)number, (uint64_t)i * 3 + (uint64_t)k, u);
-        for (int j = 0; j < 4; j++)
-            sum += rng_unit(u[j]);
-    }
-    return (sum - 6) * q->bound;
+    return 0;
 }
 
 void plan_init(struct plan *p)
