@@ -1,0 +1,53 @@
+# The front door. Each target is a few lines: the work is in setup.sh, meson and tests/run.
+B ?= build
+RUNS ?= runs
+MUSTER = $(B)/muster
+LENET = $(RUNS)/fashion-lenet
+FUZZ_SECONDS ?= 60
+
+help:
+	@echo "make run      set up, build, train a small network and evaluate it"
+	@echo "make setup    install what is missing, fetch the data of the examples"
+	@echo "make build    build $(MUSTER) and the library"
+	@echo "make test     the whole suite: gcc, clang, sanitizers, the real clients"
+	@echo "make bench    each goal as a command, beside its peers (builds a large Python environment)"
+	@echo "make fuzz     fuzz every parser for FUZZ_SECONDS=$(FUZZ_SECONDS) each"
+	@echo "make fmt      format the lines of C changed since the last commit"
+	@echo "make install  program, library, header (PREFIX=/usr/local, DESTDIR=)"
+
+setup:
+	@./setup.sh
+
+$(B)/build.ninja:
+	@meson setup $(B) $(if $(PREFIX),--prefix $(PREFIX)) >/dev/null
+
+build: $(B)/build.ninja
+	@ninja -C $(B) --quiet
+
+run: setup build
+	@$(MUSTER) train examples/fashion-lenet/train.yaml --out $(LENET)
+	@$(MUSTER) evaluate $(LENET)
+	@echo
+	@echo "The model is in $(LENET). To try next:"
+	@echo "  $(MUSTER) export $(LENET) --format onnx -o lenet.onnx     use it elsewhere"
+	@echo "  $(MUSTER) train examples/fashion-lenet/train.yaml --set epochs=5 --out $(LENET)-5"
+	@echo "  $(MUSTER) help                                            what else there is"
+
+test:
+	@./setup.sh test
+	@tests/run
+
+bench: setup build
+	@bench/run
+
+fuzz:
+	@./setup.sh test
+	@tests/fuzz/run $(FUZZ_SECONDS)
+
+fmt:
+	@git clang-format --quiet HEAD
+
+install: build
+	@meson install -C $(B) --no-rebuild
+
+.PHONY: help setup build run test bench fuzz fmt install
