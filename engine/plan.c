@@ -69,6 +69,44 @@ struct tensor *plan_tensor(struct plan *p, int h, int w, int c)
     return t;
 }
 
+/* By node and suffix alone, so that a fused stage and a plain one give a model the same start. */
+static const char *const suffixes[] = { "weight", "bias", "running_mean", "running_var" };
+
+static int suffix_index(const char *suffix)
+{
+    for (int i = 0; i < (int)(sizeof suffixes / sizeof suffixes[0]); i++)
+        if (strcmp(suffixes[i], suffix) == 0)
+            return i;
+    return (int)(sizeof suffixes / sizeof suffixes[0]);
+}
+
+/* PyTorch's: kaiming_uniform(a = sqrt 5), that is +-1/sqrt(fan_in), for conv2d and linear and their
+ * biases; N(0, 1) for embeddings; 1 and 0 for norms. The wide part starts from zero. */
+static void choose_init(const struct plan *p, const struct node *node, const char *suffix,
+                        struct param *q)
+{
+    bool bias = strcmp(suffix, "bias") == 0;
+    const struct node *in = node->n_in ? &p->graph->node[node->in[0]] : node;
+
+    q->trained = strncmp(suffix, "running_", 8) != 0;
+    q->init = INIT_ZERO;
+    if (strcmp(suffix, "running_var") == 0)
+        q->init = INIT_ONE;
+    else if (!q->trained || node->group == 1)
+        return;
+    else if (node->op == OP_CONV2D || node->op == OP_LINEAR) {
+        long fan_in = node->op == OP_LINEAR ? (long)in->h * in->w * in->c :
+                      (long)in->c / node->groups * node->kernel[0] * node->kernel[1];
+        q->init = INIT_UNIFORM;
+        q->bound = (float)(1 / sqrt((double)fan_in));
+    } else if (node->op == OP_EMBEDDING) {
+        q->init = INIT_NORMAL;
+        q->bound = 1;
+    } else if (!bias) {
+        q->init = INIT_ONE;
+    }
+}
+
 struct param *plan_param(struct plan *p, const struct node *node, const char *suffix, int nd,
                          const long *dim, long size, bool replicated)
 {
@@ -83,7 +121,8 @@ struct param *plan_param(struct plan *p, const struct node *node, const char *su
         q->count *= dim[i];
     }
     q->group = node->group;
-    q->trained = true;
+    q->order = (int)(node - p->graph->node) * 8 + suffix_index(suffix);
+    choose_init(p, node, suffix, q);
     q->size = (size + 15) / 16 * 16;
     int copies = replicated ? p->threads : 1;
     q->replica = replicated ? q->size + 32 : 0;
@@ -137,12 +176,12 @@ void plan_set(struct plan *p, struct param *q, int which, const float *in)
             to[r * q->replica + stored_index(q, i)] = in[i];
 }
 
-/* A value depends on the seed, the parameter's number and the element's logical index alone. The
+/* A value depends on the seed, the parameter's place and the element's logical index alone. The
  * normal distribution is the sum of twelve uniform numbers less six: libm's log and cos, which the
  * usual ways need, differ between machines. */
-static float initial_value(const struct plan *p, int number, const struct param *q, long i)
+static float initial_value(const struct plan *p, const struct param *q, long i)
 {
-    const uint64_t stream = RNG_INIT + (uint64_t)number;
+    const uint64_t stream = RNG_INIT + (uint64_t)q->order;
     float sum = -6;
 
     switch (q->init) {
@@ -168,7 +207,7 @@ void plan_init(struct plan *p)
         int copies = q->replica ? p->threads : 1;
 
         for (long i = 0; i < q->count; i++) {
-            float value = initial_value(p, n, q, i);
+            float value = initial_value(p, q, i);
             long at = stored_index(q, i);
             for (int r = 0; r < copies; r++) {
                 q->w[r * q->replica + at] = value;
@@ -266,6 +305,11 @@ static int read_config(struct plan *p, const struct plan_config *c, struct err *
     return 0;
 }
 
+static int by_order(const void *a, const void *b)
+{
+    return (*(struct param *const *)a)->order - (*(struct param *const *)b)->order;
+}
+
 int plan_new(const struct graph *graph, const struct field *fields, int n_fields,
              const struct plan_config *config, struct plan **out, struct err *err)
 {
@@ -291,6 +335,7 @@ int plan_new(const struct graph *graph, const struct field *fields, int n_fields
     p->sample_loss = plan_take(p, (size_t)p->batch * sizeof(float));
     if (plan_lower(p, err) < 0)
         goto fail;
+    qsort(p->param, (size_t)p->n_params, sizeof *p->param, by_order);
     own->square = plan_take(p, (size_t)p->n_params * sizeof *own->square);
     if (own->full) {
         err_set(err, ERR_NOMEM, "the model needs more than %zu GB (a smaller batch, or fewer "

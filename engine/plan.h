@@ -59,6 +59,7 @@ struct param {
     long count;                 /* product of dim */
     bool trained;               /* false: state such as running_mean */
     int group;                  /* optimizer group */
+    int order;                  /* by node, then weight, bias, ...: the same for any stage */
     enum { INIT_UNIFORM, INIT_NORMAL, INIT_ONE, INIT_ZERO } init;
     float bound;                /* UNIFORM: -bound..bound; NORMAL: standard deviation */
     long size;                  /* floats as stored, a multiple of 16; padding stays zero */
@@ -202,7 +203,9 @@ void *plan_take(struct plan *p, size_t bytes);
 /* A struct of the stage's, zeroed. */
 #define plan_alloc(p, type) ((type *)plan_take((p), sizeof(type)))
 struct tensor *plan_tensor(struct plan *p, int h, int w, int c);        /* data and, in training, grad */
-/* `size` floats as stored; `replicated`: a copy for each member, each updated by its owner. */
+/* `size` floats as stored; `replicated`: a copy for each member, each updated by its owner. What a
+ * parameter starts from follows from the node and the suffix (weight, bias, running_mean,
+ * running_var), as in PyTorch. */
 struct param *plan_param(struct plan *p, const struct node *node, const char *suffix, int nd,
                          const long *dim, long size, bool replicated);
 
