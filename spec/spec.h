@@ -5,6 +5,11 @@
  * value is refused with file, line, column and the nearest right word. The `data` and `model`
  * sections are checked for vocabulary here and for sense by data/ and engine/, whose errors begin
  * with a path such as `model[3].conv2d`; spec_locate turns that into a line and column.
+ *
+ * The normal form of the document is written down in spec/keys.h. `--set` takes a path as in an
+ * error ("model[3].linear.out=64", "data.train.limit=100"; model[-1] is the last layer), YAML on
+ * the right, null to remove a key, and the short names `limit` (data.train.limit) and `lr` (of the
+ * optimizer). Setting a head (optimizer.adam.lr) takes the place of another one.
  */
 #ifndef MUSTER_SPEC_SPEC_H
 #define MUSTER_SPEC_SPEC_H
@@ -13,6 +18,9 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "base/own.h"
+
+struct value;
 
 enum every_unit { EVERY_NEVER, EVERY_STEPS, EVERY_EPOCHS };
 struct every { long n; enum every_unit unit; };
@@ -45,6 +53,9 @@ struct job_spec {
     const char *init, *order;           /* files, NULL: none */
     int workers_min, workers_max;
     const char *run_on;
+    const char *program;        /* "python" or "command": a program of the user's own, and data,
+                                   model ... epochs say nothing; NULL: native training */
+    struct value *values;       /* the file as written, for spec_locate */
 };
 
 /* Reads `path` ("-": stdin), applies `set` ("key.sub=value", YAML on the right), fills defaults. */
@@ -53,7 +64,8 @@ int spec_read(const char *path, const char *const *set, int n_set, struct job_sp
 /* The same from memory; `name` stands for the file in messages. */
 int spec_parse(const char *text, size_t n, const char *name, const char *const *set, int n_set,
                struct job_spec **out, struct err *err);
-void spec_free(struct job_spec *s);
+void spec_free(struct job_spec *s);                     /* NULL is fine */
+static inline void job_spec_own(struct job_spec **s) { spec_free(*s); }        /* OWN(job_spec) */
 
 /* "file:line:column" of a path such as "model[3].conv2d.out" (the nearest parent that is in the
  * file); an err whose text begins with such a path gets it put in front. Returns -code. */

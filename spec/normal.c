@@ -1,0 +1,799 @@
+/* spec/normal.c - from the tree of a spec to its normal form
+ *
+ * One function a kind of value (the table `readers` at the end); each is given the row of the
+ * vocabulary and the value, and makes the JSON of the normal form or an error with the place.
+ */
+#include "spec/normal.h"
+
+#include <errno.h>
+#include <locale.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/near.h"
+#include "spec/keys.h"
+
+struct reader {
+    const char *file;
+    const char *format;         /* of data.train: "idx", "csv", ...; NULL: unknown */
+    locale_t c;                 /* a user's locale may write 0,5 */
+};
+
+static int read_key(struct reader *r, const struct key *k, const struct value *v, json_t **out,
+                    struct err *err);
+static int read_map(struct reader *r, const char *map, const struct value *v, json_t **out,
+                    struct err *err);
+
+static int no_memory(struct err *err)
+{
+    return err_set(err, ERR_NOMEM, "no memory for the spec");
+}
+
+/* Hands `made` out; NULL is a failed allocation. */
+static int give(json_t *made, json_t **out, struct err *err)
+{
+    if (!made)
+        return no_memory(err);
+    *out = made;
+    return 0;
+}
+
+enum { PLACE = 300, PATH = 200 };
+
+/* "file:12:5: model[3].linear.out: " for a value, written once for all messages. */
+static void where(const struct reader *r, const struct value *v, int of_key, char *out, size_t size)
+{
+    char place[PLACE], path[PATH];
+
+    value_place(v, r->file, of_key, place, sizeof place);
+    value_path(v, path, sizeof path);
+    snprintf(out, size, "%s: %s%s", place, path, *path ? ": " : "");
+}
+
+/* What was found, for "expected ..., got ...". */
+static void got(const struct value *v, char *out, size_t size)
+{
+    if (value_is_null(v))
+        snprintf(out, size, "nothing");
+    else if (v->kind == VALUE_LIST)
+        snprintf(out, size, "a list");
+    else if (v->kind == VALUE_MAP)
+        snprintf(out, size, "a map");
+    else
+        snprintf(out, size, "\"%.40s%s\"", v->text, strlen(v->text) > 40 ? "..." : "");
+}
+
+static int wrong(const struct reader *r, const struct value *v, const char *expected,
+                 struct err *err)
+{
+    char at[PLACE + PATH + 8], found[64];
+
+    where(r, v, 0, at, sizeof at);
+    got(v, found, sizeof found);
+    return err_set(err, ERR_INVALID, "%sexpected %s, got %s", at, expected, found);
+}
+
+static int wrong_key(const struct reader *r, const struct key *k, const struct value *v,
+                     struct err *err)
+{
+    char expected[256];
+
+    key_expected(k, expected, sizeof expected);
+    return wrong(r, v, expected, err);
+}
+
+static int is_digit(char c)
+{
+    return c >= '0' && c <= '9';
+}
+
+/* [+-]digits, and no leading zero: 010 is ten to some readers of YAML and eight to others. */
+static int scan_whole(const char *text, long long *out)
+{
+    const char *s = text + (*text == '-' || *text == '+');
+
+    if (!is_digit(*s) || (*s == '0' && s[1]))
+        return 0;
+    for (const char *c = s; *c; c++)
+        if (!is_digit(*c))
+            return 0;
+    errno = 0;
+    *out = strtoll(text, NULL, 10);
+    return errno == 0;
+}
+
+/* A decimal number as JSON and YAML 1.2 have them, and .5 and 5. beside. */
+static int scan_number(const struct reader *r, const char *text, double *out)
+{
+    const char *s = text + (*text == '-' || *text == '+');
+    int digits = 0;
+
+    for (; is_digit(*s); s++)
+        digits++;
+    if (*s == '.')
+        for (s++; is_digit(*s); s++)
+            digits++;
+    if (!digits)
+        return 0;
+    if (*s == 'e' || *s == 'E') {
+        s += 1 + (s[1] == '-' || s[1] == '+');
+        if (!is_digit(*s))
+            return 0;
+        while (is_digit(*s))
+            s++;
+    }
+    if (*s)
+        return 0;
+    *out = strtod_l(text, NULL, r->c);
+    return isfinite(*out);
+}
+
+static int in_range(const struct key *k, double x)
+{
+    return x <= k->max && (k->flags & KEY_OPEN ? x > k->min : x >= k->min);
+}
+
+static int scan_bool(const struct value *v, int *out)
+{
+    if (v->kind != VALUE_SCALAR || !v->plain)
+        return 0;
+    *out = strcmp(v->text, "true") == 0;
+    return *out || strcmp(v->text, "false") == 0;
+}
+
+static int read_text(struct reader *r, const struct key *k, const struct value *v, json_t **out,
+                     struct err *err)
+{
+    if (v->kind != VALUE_SCALAR || (v->plain && !*v->text))
+        return wrong_key(r, k, v, err);
+    if (k->flags & KEY_NAME) {
+        size_t n = strlen(v->text);
+        if (!n || n > 63 || strspn(v->text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                            "0123456789_.-") != n)
+            return wrong(r, v, "a name of at most 63 letters, digits, \"_\", \".\" or \"-\"", err);
+    }
+    return give(json_string(v->text), out, err);
+}
+
+static int read_path(struct reader *r, const struct key *k, const struct value *v, json_t **out,
+                     struct err *err)
+{
+    if (v->kind != VALUE_SCALAR || !*v->text)
+        return wrong_key(r, k, v, err);
+    return give(json_string(v->text), out, err);
+}
+
+static int unknown_word(const struct reader *r, const struct value *v, const char *what,
+                        const char *near, struct err *err)
+{
+    char at[PLACE + PATH + 8];
+
+    where(r, v, 0, at, sizeof at);
+    if (near)
+        return err_set(err, ERR_INVALID, "%sunknown %s \"%.40s\" (did you mean \"%s\"?)", at, what,
+                       v->text, near);
+    return err_set(err, ERR_INVALID, "%sunknown %s \"%.40s\"", at, what, v->text);
+}
+
+static int read_word(struct reader *r, const struct key *k, const struct value *v, json_t **out,
+                     struct err *err)
+{
+    char words[256], expected[256];
+
+    if (v->kind == VALUE_SCALAR && key_is_word(k->of, v->text))
+        return give(json_string(v->text), out, err);
+    const char *near = v->kind == VALUE_SCALAR
+                           ? key_near_word(k->of, v->text, words, sizeof words) : NULL;
+    if (wrong_key(r, k, v, err) < 0 && near) {
+        snprintf(expected, sizeof expected, " (did you mean \"%s\"?)", near);
+        strncat(err->text, expected, sizeof err->text - strlen(err->text) - 1);
+    }
+    return -(int)err->code;
+}
+
+static int read_bool(struct reader *r, const struct key *k, const struct value *v, json_t **out,
+                     struct err *err)
+{
+    int yes;
+
+    if (!scan_bool(v, &yes))
+        return wrong_key(r, k, v, err);
+    return give(json_boolean(yes), out, err);
+}
+
+static int read_whole(struct reader *r, const struct key *k, const struct value *v, json_t **out,
+                      struct err *err)
+{
+    long long n;
+
+    if (v->kind != VALUE_SCALAR || !v->plain || !scan_whole(v->text, &n) ||
+        !in_range(k, (double)n))
+        return wrong_key(r, k, v, err);
+    return give(json_integer(n), out, err);
+}
+
+static int read_number(struct reader *r, const struct key *k, const struct value *v, json_t **out,
+                       struct err *err)
+{
+    double x;
+
+    if (v->kind != VALUE_SCALAR || !v->plain || !scan_number(r, v->text, &x) || !in_range(k, x))
+        return wrong_key(r, k, v, err);
+    return give(json_real(x), out, err);
+}
+
+/* Reads one value of a list by `read`; a scalar alone is a list of one where `alone`. */
+static int read_list(struct reader *r, const struct key *k, const struct value *v, int alone,
+                     int (*read)(struct reader *, const struct key *, const struct value *,
+                                 json_t **, struct err *),
+                     json_t **out, struct err *err)
+{
+    OWN_JSON json_t *list = json_array();
+    struct key item = *k;
+
+    item.count = 0;
+    if (!list)
+        return no_memory(err);
+    if (v->kind == VALUE_MAP || value_is_null(v) || (v->kind == VALUE_SCALAR && !alone))
+        return wrong_key(r, k, v, err);
+    for (const struct value *c = v->kind == VALUE_LIST ? v->child : v; c;
+         c = v->kind == VALUE_LIST ? c->next : NULL) {
+        json_t *made;
+        if (read(r, &item, c, &made, err) < 0)
+            return -(int)err->code;
+        if (json_array_append_new(list, made) < 0)
+            return no_memory(err);
+    }
+    if (k->count && json_array_size(list) != (size_t)k->count)
+        return wrong_key(r, k, v, err);
+    *out = TAKE(list);
+    return 0;
+}
+
+static int read_numbers(struct reader *r, const struct key *k, const struct value *v, json_t **out,
+                        struct err *err)
+{
+    if (v->kind == VALUE_LIST && !v->n)
+        return wrong_key(r, k, v, err);
+    struct key item = *k;
+    item.kind = KEY_NUMBER;
+    if (v->kind != VALUE_LIST || (k->count && v->n != k->count))
+        item.kind = KEY_NUMBERS;
+    return read_list(r, &item, v, !k->count, read_number, out, err);
+}
+
+static int read_wholes(struct reader *r, const struct key *k, const struct value *v, json_t **out,
+                       struct err *err)
+{
+    if (v->kind != VALUE_LIST)
+        return wrong_key(r, k, v, err);
+    struct key item = *k;
+    item.kind = KEY_WHOLE;
+    return read_list(r, &item, v, 0, read_whole, out, err);
+}
+
+static int read_pair(struct reader *r, const struct key *k, const struct value *v, json_t **out,
+                     struct err *err)
+{
+    json_t *list;
+
+    if (v->kind == VALUE_MAP || (v->kind == VALUE_LIST && v->n != 2))
+        return wrong_key(r, k, v, err);
+    struct key item = *k;
+    if (v->kind == VALUE_LIST)
+        item.kind = KEY_WHOLE;
+    if (read_list(r, &item, v, 1, read_whole, &list, err) < 0)
+        return -(int)err->code;
+    if (json_array_size(list) == 1 && json_array_append(list, json_array_get(list, 0)) < 0) {
+        json_decref(list);
+        return no_memory(err);
+    }
+    *out = list;
+    return 0;
+}
+
+static int read_texts(struct reader *r, const struct key *k, const struct value *v, json_t **out,
+                      struct err *err)
+{
+    struct key item = *k;
+
+    if (v->kind == VALUE_LIST)
+        item.kind = KEY_TEXT;
+    return read_list(r, &item, v, 1, read_text, out, err);
+}
+
+static int read_paths(struct reader *r, const struct key *k, const struct value *v, json_t **out,
+                      struct err *err)
+{
+    if ((v->kind == VALUE_LIST && (!v->n || (k->count && v->n != k->count))) ||
+        (v->kind == VALUE_SCALAR && k->count > 1))
+        return wrong_key(r, k, v, err);
+    struct key item = *k;
+    if (v->kind == VALUE_LIST)
+        item.kind = KEY_PATH;
+    return read_list(r, &item, v, 1, read_path, out, err);
+}
+
+static int read_group(struct reader *r, const struct key *k, const struct value *v, json_t **out,
+                      struct err *err)
+{
+    if (v->kind != VALUE_LIST || v->n < 2)
+        return wrong(r, v, "a list of two features or more", err);
+    return read_texts(r, k, v, out, err);
+}
+
+static int read_groups(struct reader *r, const struct key *k, const struct value *v, json_t **out,
+                       struct err *err)
+{
+    return read_list(r, k, v, 0, read_group, out, err);
+}
+
+static int read_header(struct reader *r, const struct key *k, const struct value *v, json_t **out,
+                       struct err *err)
+{
+    if (v->kind == VALUE_LIST && v->n)
+        return read_texts(r, k, v, out, err);
+    return read_bool(r, k, v, out, err);
+}
+
+static int read_shuffle(struct reader *r, const struct key *k, const struct value *v, json_t **out,
+                        struct err *err)
+{
+    int yes;
+
+    if (scan_bool(v, &yes))
+        return give(json_boolean(yes), out, err);
+    return read_whole(r, k, v, out, err);
+}
+
+static int read_vocabulary(struct reader *r, const struct key *k, const struct value *v,
+                           json_t **out, struct err *err)
+{
+    if (v->kind == VALUE_LIST && v->n)
+        return read_texts(r, k, v, out, err);
+    if (v->kind != VALUE_SCALAR || strcmp(v->text, "auto") != 0)
+        return wrong_key(r, k, v, err);
+    return give(json_string("auto"), out, err);
+}
+
+/* "a..b", "a.." and "..b"; what is left out is -1. */
+static int scan_range(const char *text, long long *a, long long *b)
+{
+    char low[24], high[24];
+    const char *dots = strstr(text, "..");
+
+    if (!dots || dots - text > 20 || strlen(dots + 2) > 20 || !(dots[2] || dots > text))
+        return 0;
+    snprintf(low, sizeof low, "%.*s", (int)(dots - text), text);
+    snprintf(high, sizeof high, "%s", dots + 2);
+    *a = *b = -1;
+    return (!*low || (scan_whole(low, a) && *a >= 0)) && (!*high || (scan_whole(high, b) && *b >= 0));
+}
+
+static int read_rows(struct reader *r, const struct key *k, const struct value *v, json_t **out,
+                     struct err *err)
+{
+    long long a, b;
+
+    if (v->kind != VALUE_SCALAR || !scan_range(v->text, &a, &b))
+        return wrong_key(r, k, v, err);
+    if (a < 0)
+        a = 0;
+    if (b >= 0 && b <= a)
+        return wrong(r, v, "a range whose end is beyond its start", err);
+    return give(b < 0 ? json_pack("[I, n]", (json_int_t)a)
+                      : json_pack("[I, I]", (json_int_t)a, (json_int_t)b), out, err);
+}
+
+static int read_range(struct reader *r, const struct key *k, const struct value *v, json_t **out,
+                      struct err *err)
+{
+    long long a, b;
+    char text[80];
+
+    if (v->kind != VALUE_SCALAR)
+        return wrong_key(r, k, v, err);
+    if (scan_whole(v->text, &a))
+        b = a;
+    else if (!scan_range(v->text, &a, &b))
+        return wrong_key(r, k, v, err);
+    if (a < k->min || b > k->max || b < a) {
+        snprintf(text, sizeof text, "a range from %g to at most %g", k->min, k->max);
+        return wrong(r, v, text, err);
+    }
+    snprintf(text, sizeof text, "%lld..%lld", a, b);
+    return give(json_string(text), out, err);
+}
+
+static int read_every(struct reader *r, const struct key *k, const struct value *v, json_t **out,
+                      struct err *err)
+{
+    char count[24] = "", unit[16] = "", rest, text[48];
+    long long n = 1;
+
+    if (v->kind != VALUE_SCALAR)
+        return wrong_key(r, k, v, err);
+    if (strcmp(v->text, "never") == 0)
+        return give(json_string("never"), out, err);
+    if (sscanf(v->text, "%20[0-9] %10[a-z]%c", count, unit, &rest) != 2 ||
+        !scan_whole(count, &n) || n < 1 || n > 1000000000 ||
+        !key_is_word("step|steps|epoch|epochs", unit))
+        return wrong_key(r, k, v, err);
+    snprintf(text, sizeof text, "%lld %s%s", n, unit[0] == 's' ? "step" : "epoch", n > 1 ? "s" : "");
+    return give(json_string(text), out, err);
+}
+
+static int read_size(struct reader *r, const struct key *k, const struct value *v, json_t **out,
+                     struct err *err)
+{
+    size_t digits = v->kind == VALUE_SCALAR ? strspn(v->text, "0123456789") : 0;
+
+    if (!digits || digits > 15 || v->text[0] == '0' ||
+        (v->text[digits] && !key_is_word("Ki|Mi|Gi|Ti|k|M|G|T", v->text + digits)))
+        return wrong_key(r, k, v, err);
+    return give(json_string(v->text), out, err);
+}
+
+static int is_metric(const char *text)
+{
+    long long n;
+
+    if (strncmp(text, "top_", 4) == 0)
+        return scan_whole(text + 4, &n) && n >= 1 && n <= 1000000 && is_digit(text[4]);
+    return key_is_word(key_metrics, text);
+}
+
+static const char *near_metric(const char *text, char *buf, size_t size)
+{
+    return key_near_word(key_metrics, text, buf, size);
+}
+
+static int read_metric(struct reader *r, const struct key *k, const struct value *v, json_t **out,
+                       struct err *err)
+{
+    char words[128];
+
+    if (v->kind != VALUE_SCALAR || !*v->text)
+        return wrong_key(r, k, v, err);
+    if (!is_metric(v->text))
+        return unknown_word(r, v, "metric", near_metric(v->text, words, sizeof words), err);
+    return give(json_string(v->text), out, err);
+}
+
+static int read_metrics(struct reader *r, const struct key *k, const struct value *v, json_t **out,
+                        struct err *err)
+{
+    return read_list(r, k, v, 1, read_metric, out, err);
+}
+
+/* The text as a metric of the test, or why not: `near` is what was probably meant. */
+static int is_monitor(const char *text, char *near, size_t size)
+{
+    char words[128];
+    int prefixed = strncmp(text, "test_", 5) == 0;
+    const char *metric = prefixed ? text + 5 : text;
+
+    if (prefixed && is_metric(metric))
+        return 1;
+    const char *word = is_metric(metric) ? metric : near_metric(metric, words, sizeof words);
+    snprintf(near, size, "%s%.40s", word ? "test_" : "", word ? word : "");
+    return 0;
+}
+
+static int read_monitor(struct reader *r, const struct key *k, const struct value *v, json_t **out,
+                        struct err *err)
+{
+    char near[64];
+
+    if (v->kind != VALUE_SCALAR || !*v->text)
+        return wrong_key(r, k, v, err);
+    if (strcmp(v->text, "none") != 0 && !is_monitor(v->text, near, sizeof near))
+        return unknown_word(r, v, "metric", *near ? near : NULL, err);
+    return give(json_string(v->text), out, err);
+}
+
+static int unknown_key(const struct reader *r, const struct value *child, const char *map,
+                       const char *near, struct err *err)
+{
+    char place[PLACE], in[80] = "";
+
+    value_place(child, r->file, 1, place, sizeof place);
+    if (*map)
+        snprintf(in, sizeof in, " in %s", map);
+    if (near)
+        return err_set(err, ERR_INVALID, "%s: unknown key \"%.40s\"%s (did you mean \"%s\"?)",
+                       place, child->key, in, near);
+    return err_set(err, ERR_INVALID, "%s: unknown key \"%.40s\"%s", place, child->key, in);
+}
+
+static int read_stop(struct reader *r, const struct key *k, const struct value *v, json_t **out,
+                     struct err *err)
+{
+    OWN_JSON json_t *map = json_object();
+
+    if (!map)
+        return no_memory(err);
+    if (v->kind != VALUE_MAP)
+        return wrong_key(r, k, v, err);
+    for (const struct value *c = v->child; c; c = c->next) {
+        const struct key *own = key_find("stop", c->key);
+        json_t *made;
+        char near[64];
+        if (!own && !is_monitor(c->key, near, sizeof near)) {
+            const char *word = key_near("stop", c->key);
+            return unknown_key(r, c, "stop", word ? word : *near ? near : NULL, err);
+        }
+        if (own ? read_key(r, own, c, &made, err) < 0 : read_map(r, "rule", c, &made, err) < 0)
+            return -(int)err->code;
+        if (!own && !json_object_size(made)) {
+            json_decref(made);
+            return wrong(r, c, "{below: NUMBER} or {above: NUMBER}", err);
+        }
+        if (json_object_set_new(map, c->key, made) < 0)
+            return no_memory(err);
+    }
+    *out = TAKE(map);
+    return 0;
+}
+
+static int read_map_key(struct reader *r, const struct key *k, const struct value *v, json_t **out,
+                        struct err *err)
+{
+    return read_map(r, k->of, v, out, err);
+}
+
+static int read_named(struct reader *r, const struct key *k, const struct value *v, json_t **out,
+                      struct err *err)
+{
+    OWN_JSON json_t *map = json_object();
+
+    if (!map)
+        return no_memory(err);
+    if (v->kind != VALUE_MAP || !v->n)
+        return wrong_key(r, k, v, err);
+    for (const struct value *c = v->child; c; c = c->next) {
+        json_t *made;
+        if (!*c->key)
+            return unknown_key(r, c, k->name, NULL, err);
+        if (read_map(r, k->of, c, &made, err) < 0)
+            return -(int)err->code;
+        if (json_object_set_new(map, c->key, made) < 0)
+            return no_memory(err);
+    }
+    *out = TAKE(map);
+    return 0;
+}
+
+static int read_text_map(struct reader *r, const struct key *k, const struct value *v, json_t **out,
+                         struct err *err)
+{
+    OWN_JSON json_t *map = json_object();
+    struct key item = *k;
+
+    item.kind = KEY_TEXT;
+    if (!map)
+        return no_memory(err);
+    if (v->kind != VALUE_MAP)
+        return wrong_key(r, k, v, err);
+    for (const struct value *c = v->child; c; c = c->next) {
+        json_t *made;
+        if (read_text(r, &item, c, &made, err) < 0)
+            return -(int)err->code;
+        if (json_object_set_new(map, c->key, made) < 0)
+            return no_memory(err);
+    }
+    *out = TAKE(map);
+    return 0;
+}
+
+static int read_layer(struct reader *r, const struct key *k, const struct value *v, json_t **out,
+                      struct err *err)
+{
+    (void)k;
+    return read_map(r, "layer", v, out, err);
+}
+
+static int read_model(struct reader *r, const struct key *k, const struct value *v, json_t **out,
+                      struct err *err)
+{
+    if (v->kind != VALUE_LIST)
+        return read_map(r, "model", v, out, err);
+    if (!v->n)
+        return wrong(r, v, "at least one layer", err);
+    return read_list(r, k, v, 0, read_layer, out, err);
+}
+
+/* A value that stands for the key `k` in a map that was written as `v`: the child of that name;
+ * all of `v` when it is short for `k`; nothing in it when the map is a head's name alone. */
+static const struct value *given(const struct value *v, const struct key *k,
+                                 const struct value *nothing)
+{
+    if (v->kind == VALUE_MAP)
+        return value_find(v, k->name);
+    if (value_is_null(v))
+        return NULL;
+    if (k->flags & KEY_SHORT)
+        return v;
+    if ((k->flags & KEY_HEAD) && v->kind == VALUE_SCALAR && strcmp(v->text, k->name) == 0)
+        return nothing;
+    return NULL;
+}
+
+/* "loss" for the map of losses: what a wrong word in a choice is called. */
+static int check_bare(const struct reader *r, const char *map, const struct value *v,
+                      struct err *err)
+{
+    if (value_is_null(v) || v->kind == VALUE_MAP || key_flagged(map, KEY_SHORT))
+        return 0;
+    const struct key *k = v->kind == VALUE_SCALAR ? key_find(map, v->text) : NULL;
+    if (k && (k->flags & KEY_HEAD))
+        return 0;
+    if (v->kind == VALUE_SCALAR && key_flagged(map, KEY_HEAD))
+        return unknown_word(r, v, map, key_near(map, v->text), err);
+    return wrong(r, v, "a map", err);
+}
+
+static int check_keys(const struct reader *r, const char *map, const struct value *v,
+                      struct err *err)
+{
+    const struct key *first = NULL;
+    int heads = 0, alone = 0;
+
+    if (v->kind != VALUE_MAP && !value_is_null(v))
+        return 0;
+    for (const struct value *c = v->child; c; c = c->next) {
+        const struct key *k = key_find(map, c->key);
+        if (!k)
+            return unknown_key(r, c, map, key_near(map, c->key), err);
+        alone |= k->flags & KEY_ALONE;
+        if (!(k->flags & KEY_HEAD))
+            continue;
+        if (heads++) {
+            char at[PLACE + PATH + 8];
+            where(r, c, 1, at, sizeof at);
+            return err_set(err, ERR_INVALID, "%s\"%s\" beside \"%s\": give one of them", at,
+                           k->name, first->name);
+        }
+        first = k;
+    }
+    if (heads || alone || !key_flagged(map, KEY_HEAD))
+        return 0;
+    char expected[400] = "one of";
+    size_t at = strlen(expected);
+    for (const struct key *k = key_next(map, NULL); k; k = key_next(map, k))
+        if ((k->flags & KEY_HEAD) && at < 300)
+            at += (size_t)snprintf(expected + at, sizeof expected - at, " %s", k->name);
+    return wrong(r, v, expected, err);
+}
+
+static int missing(const struct reader *r, const char *map, const struct key *k,
+                   const struct value *v, struct err *err)
+{
+    char at[PLACE + PATH + 8], expected[256];
+
+    where(r, v, v->key != NULL, at, sizeof at);
+    key_expected(k, expected, sizeof expected);
+    return err_set(err, ERR_INVALID, "%s%s needs \"%s\": %s, %s", at, *map ? map : "a spec",
+                   k->name, expected, k->why);
+}
+
+static int misplaced(const struct reader *r, const struct key *k, const struct value *v,
+                     struct err *err)
+{
+    char at[PLACE + PATH + 8];
+
+    where(r, v, 1, at, sizeof at);
+    return err_set(err, ERR_INVALID, "%s%s data has no \"%s\" (only %s has)", at, r->format,
+                   k->name, k->when);
+}
+
+static int fill_default(struct reader *r, const struct key *k, json_t **out, struct err *err)
+{
+    OWN(value) v = NULL;
+
+    if (strchr("[{\"", k->value[0])) {
+        if (yaml_parse(k->value, strlen(k->value), "a default", NULL, &v, err) < 0)
+            return -(int)err->code;
+    } else if (!(v = value_scalar(k->value, 1))) {
+        return no_memory(err);
+    }
+    return read_key(r, k, v, out, err);
+}
+
+static int read_map(struct reader *r, const char *map, const struct value *v, json_t **out,
+                    struct err *err)
+{
+    OWN_JSON json_t *object = json_object();
+    struct value nothing = *v;
+
+    nothing.kind = VALUE_MAP;
+    nothing.child = NULL;
+    if (!object)
+        return no_memory(err);
+    if (check_bare(r, map, v, err) < 0 || check_keys(r, map, v, err) < 0)
+        return -(int)err->code;
+    for (const struct key *k = key_next(map, NULL); k; k = key_next(map, k)) {
+        const struct value *c = given(v, k, &nothing);
+        int fits = !k->when || (r->format && key_is_word(k->when, r->format));
+        json_t *made = NULL;
+        if (c && !fits && r->format)
+            return misplaced(r, k, c, err);
+        if (!c && fits && (k->flags & KEY_REQUIRED))
+            return missing(r, map, k, v, err);
+        if (c ? read_key(r, k, c, &made, err) < 0
+              : fits && k->value && !(k->flags & KEY_NAME) && fill_default(r, k, &made, err) < 0)
+            return -(int)err->code;
+        if (made && json_object_set_new(object, k->name, made) < 0)
+            return no_memory(err);
+    }
+    *out = TAKE(object);
+    return 0;
+}
+
+static int (*const readers[KEY_KIND_COUNT])(struct reader *, const struct key *,
+                                            const struct value *, json_t **, struct err *) = {
+    [KEY_TEXT] = read_text,
+    [KEY_PATH] = read_path,
+    [KEY_WORD] = read_word,
+    [KEY_BOOL] = read_bool,
+    [KEY_WHOLE] = read_whole,
+    [KEY_NUMBER] = read_number,
+    [KEY_NUMBERS] = read_numbers,
+    [KEY_WHOLES] = read_wholes,
+    [KEY_PAIR] = read_pair,
+    [KEY_TEXTS] = read_texts,
+    [KEY_PATHS] = read_paths,
+    [KEY_GROUPS] = read_groups,
+    [KEY_HEADER] = read_header,
+    [KEY_SHUFFLE] = read_shuffle,
+    [KEY_VOCABULARY] = read_vocabulary,
+    [KEY_ROWS] = read_rows,
+    [KEY_RANGE] = read_range,
+    [KEY_EVERY] = read_every,
+    [KEY_SIZE] = read_size,
+    [KEY_METRICS] = read_metrics,
+    [KEY_MONITOR] = read_monitor,
+    [KEY_MAP] = read_map_key,
+    [KEY_NAMED] = read_named,
+    [KEY_TEXT_MAP] = read_text_map,
+    [KEY_MODEL] = read_model,
+    [KEY_STOP] = read_stop,
+};
+
+static int read_key(struct reader *r, const struct key *k, const struct value *v, json_t **out,
+                    struct err *err)
+{
+    return readers[k->kind](r, k, v, out, err);
+}
+
+/* The head of data.train, which decides what other keys of data make sense. */
+static const char *find_format(const struct value *root)
+{
+    const struct value *train = value_find(value_find(root, "data"), "train");
+
+    if (!train || train->kind != VALUE_MAP)
+        return NULL;
+    for (const struct value *c = train->child; c; c = c->next) {
+        const struct key *k = key_find("source", c->key);
+        if (k && (k->flags & KEY_HEAD))
+            return k->name;
+    }
+    return NULL;
+}
+
+int normal_form(const struct value *root, const char *file, json_t **out, struct err *err)
+{
+    struct reader r = { .file = file, .format = find_format(root) };
+
+    if (value_is_null(root))
+        return err_set(err, ERR_INVALID, "%s: empty; a spec begins with data, model, loss", file);
+    if (root->kind != VALUE_MAP)
+        return wrong(&r, root, "a map of keys such as data, model, loss", err);
+    r.c = newlocale(LC_ALL_MASK, "C", (locale_t)0);
+    if (!r.c)
+        return no_memory(err);
+    int rc = read_map(&r, "", root, out, err);
+    freelocale(r.c);
+    return rc;
+}

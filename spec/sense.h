@@ -1,0 +1,16 @@
+/* spec/sense.h - what concerns two keys of a spec at once
+ *
+ * After normal_form every key is right in itself. Here the defaults that depend on other keys are
+ * filled in (shards, strides, names of layers, ...) and contradictions are refused.
+ */
+#ifndef MUSTER_SPEC_SENSE_H
+#define MUSTER_SPEC_SENSE_H
+
+#include <jansson.h>
+
+#include "base/err.h"
+
+/* Errors begin with a path, as spec_locate wants it. `file` gives a job without a name one. */
+int sense_make(json_t *doc, const char *file, struct err *err);
+
+#endif
