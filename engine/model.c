@@ -1,0 +1,236 @@
+/* engine/model.c - a plan's parameters in files, and their digest */
+#include "engine/model.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/sha256.h"
+
+/* One array of one parameter, as tensor_source.fill gets it. */
+struct part {
+    const struct plan *plan;
+    const struct param *param;
+    int which;
+};
+
+static void fill_part(const void *of, float *out)
+{
+    const struct part *p = of;
+    plan_get(p->plan, p->param, p->which, out);
+}
+
+static void describe(const struct param *q, int which, struct tensor_source *src)
+{
+    if (which)
+        snprintf(src->name, sizeof src->name, "%s@%d", q->name, which);
+    else
+        snprintf(src->name, sizeof src->name, "%s", q->name);
+    src->nd = q->nd;
+    src->count = q->count;
+    for (int i = 0; i < q->nd; i++)
+        src->dim[i] = q->dim[i];
+}
+
+static int states_of(const struct plan *p, const struct param *q)
+{
+    return q->trained ? p->optim[q->group].states : 0;
+}
+
+int model_save(const struct plan *p, const char *path, bool with_state, const json_t *notes,
+               struct err *err)
+{
+    size_t most = (size_t)p->n_params * (OPTIM_STATES + 1);
+    OWN_MEM struct tensor_source *src = calloc(most + 1, sizeof *src);
+    OWN_MEM struct part *part = calloc(most + 1, sizeof *part);
+    int n = 0;
+
+    if (!src || !part)
+        return err_set(err, ERR_NOMEM, "no memory to save %s", path);
+    for (int i = 0; i < p->n_params; i++) {
+        const struct param *q = p->param[i];
+        int states = with_state ? states_of(p, q) : 0;
+        for (int which = 0; which <= states; which++, n++) {
+            part[n] = (struct part){ p, q, which };
+            describe(q, which, &src[n]);
+            src[n].fill = fill_part;
+            src[n].of = &part[n];
+        }
+    }
+    return safetensors_write(path, src, n, notes, err);
+}
+
+/* ------------------------------------------------------------------ loading */
+
+static void shape_text(int nd, const long *dim, char *out, size_t size)
+{
+    size_t at = 0;
+
+    out[0] = 0;
+    for (int i = 0; i < nd && at < size; i++)
+        at += (size_t)snprintf(out + at, size - at, "%s%ld", i ? "x" : "", dim[i]);
+}
+
+static int load_one(struct plan *p, struct param *q, int which, const struct safetensors *s,
+                    const char *what, struct err *err)
+{
+    struct tensor_source want;
+    char ours[64], theirs[64];
+
+    describe(q, which, &want);
+    const struct saved_tensor *t = safetensors_find(s, want.name);
+    if (!t)
+        return err_set(err, ERR_INVALID, "%s: has no tensor \"%s\"; it is of another model (%s has "
+                       "%ld values there)", what, want.name, q->name, q->count);
+    bool same = t->nd == want.nd;
+    for (int i = 0; same && i < t->nd; i++)
+        same = t->dim[i] == want.dim[i];
+    if (!same) {
+        shape_text(want.nd, want.dim, ours, sizeof ours);
+        shape_text(t->nd, t->dim, theirs, sizeof theirs);
+        return err_set(err, ERR_INVALID, "%s: tensor \"%s\" is %s, the model's is %s; it is of "
+                       "another model", what, want.name, theirs, ours);
+    }
+    plan_set(p, q, which, t->data);
+    return 0;
+}
+
+/* Nothing is set before everything is known to fit. */
+static int check_names(const struct plan *p, const struct safetensors *s, const char *what,
+                       struct err *err)
+{
+    for (int i = 0; i < safetensors_count(s); i++) {
+        const char *name = safetensors_at(s, i)->name;
+        size_t stem = strcspn(name, "@");
+        bool known = false;
+        for (int k = 0; k < p->n_params && !known; k++)
+            known = strlen(p->param[k]->name) == stem &&
+                    strncmp(p->param[k]->name, name, stem) == 0;
+        if (!known)
+            return err_set(err, ERR_INVALID, "%s: tensor \"%.60s\" is not in the model; it is of "
+                           "another model", what, name);
+    }
+    return 0;
+}
+
+int model_load(struct plan *p, const struct safetensors *s, const char *what, bool with_state,
+               struct err *err)
+{
+    if (check_names(p, s, what, err) < 0)
+        return -(int)err->code;
+    for (int i = 0; i < p->n_params; i++) {
+        struct param *q = p->param[i];
+        int states = with_state ? states_of(p, q) : 0;
+        for (int which = 0; which <= states; which++)
+            if (load_one(p, q, which, s, what, err) < 0)
+                return -(int)err->code;
+    }
+    plan_derive(p);
+    return 0;
+}
+
+/* ------------------------------------------------------------------ digests */
+
+void model_digest(const struct plan *p, char out_hex[65])
+{
+    struct sha256 sha;
+
+    sha256_start(&sha);
+    for (int i = 0; i < p->n_params; i++) {
+        const struct param *q = p->param[i];
+        OWN_MEM float *values = malloc((size_t)q->count * sizeof *values + 1);
+        if (!values)
+            abort();
+        plan_get(p, q, 0, values);
+        sha256_add(&sha, q->name, strlen(q->name) + 1);
+        for (int d = 0; d < q->nd; d++) {
+            uint64_t dim = (uint64_t)q->dim[d];
+            sha256_add(&sha, &dim, sizeof dim);
+        }
+        sha256_add(&sha, values, (size_t)q->count * sizeof *values);
+    }
+    sha256_finish_hex(&sha, out_hex);
+}
+
+uint64_t model_fingerprint(const struct plan *p, const struct param *q)
+{
+    uint64_t h = 0xcbf29ce484222325u;
+
+    (void)p;
+    for (long i = 0; i < q->size; i++) {
+        uint32_t bits;
+        memcpy(&bits, q->w + i, sizeof bits);
+        h = (h ^ bits) * 0x9e3779b97f4a7c15u;
+        h ^= h >> 29;
+    }
+    return h;
+}
+
+/* ------------------------------------------------------------------ copies in memory */
+
+struct snapshot {
+    int n;
+    struct tensor_source *src;
+    float **values;
+};
+
+static void fill_copy(const void *of, float *out)
+{
+    const struct tensor_source *src = of;
+    memcpy(out, *(float *const *)src->of, (size_t)src->count * sizeof *out);
+}
+
+/* src[i].of is the copy itself while fill gets the source: one level for fill_copy to unwrap. */
+struct snapshot *snapshot_new(const struct plan *p)
+{
+    struct snapshot *s = calloc(1, sizeof *s);
+
+    if (!s)
+        return NULL;
+    s->n = p->n_params;
+    s->src = calloc((size_t)s->n + 1, sizeof *s->src);
+    s->values = calloc((size_t)s->n + 1, sizeof *s->values);
+    for (int i = 0; s->src && s->values && i < s->n; i++) {
+        describe(p->param[i], 0, &s->src[i]);
+        s->values[i] = malloc((size_t)s->src[i].count * sizeof(float) + 1);
+        if (!s->values[i])
+            break;
+        s->src[i].of = &s->values[i];
+    }
+    if (!s->src || !s->values || (s->n && !s->values[s->n - 1])) {
+        snapshot_free(s);
+        return NULL;
+    }
+    return s;
+}
+
+void snapshot_free(struct snapshot *s)
+{
+    if (!s)
+        return;
+    for (int i = 0; s->values && i < s->n; i++)
+        free(s->values[i]);
+    free(s->values);
+    free(s->src);
+    free(s);
+}
+
+void snapshot_take(struct snapshot *s, const struct plan *p)
+{
+    for (int i = 0; i < s->n; i++)
+        plan_get(p, p->param[i], 0, s->values[i]);
+}
+
+int snapshot_save(const struct snapshot *s, const char *path, const json_t *notes, struct err *err)
+{
+    OWN_MEM struct tensor_source *src = calloc((size_t)s->n + 1, sizeof *src);
+
+    if (!src)
+        return err_set(err, ERR_NOMEM, "no memory to save %s", path);
+    for (int i = 0; i < s->n; i++) {
+        src[i] = s->src[i];
+        src[i].fill = fill_copy;
+        src[i].of = &s->src[i];
+    }
+    return safetensors_write(path, src, s->n, notes, err);
+}

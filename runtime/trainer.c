@@ -1,0 +1,527 @@
+/* runtime/trainer.c - a spec in training
+ *
+ * DESIGN. The loop advances by runs of steps (plan_train) that end where something is due: a test,
+ * a checkpoint, the end of the stretch, or the time to say how it goes. Where a run ends never
+ * changes its bits. `position` (epoch, samples of it done) and `step` say where the run is; with
+ * the parameters, the schedule's and the stop rules' state they are all that a checkpoint holds.
+ */
+#include "runtime/trainer.h"
+
+#include <limits.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/files.h"
+#include "engine/model.h"
+#include "engine/schedule.h"
+
+/* The most steps told in one event; also bounds how late a stop is noticed. */
+enum { RUN_STEPS = 2048 };
+/* A run of steps aims at this long, so that progress is shown and Ctrl-C is heard at once. */
+static const double RUN_SECONDS = 0.05;
+
+struct trainer {
+    const struct job_spec *spec;
+    struct dataset *data, *test_data;
+    struct graph *graph;
+    struct plan *plan;
+    struct metrics *metrics;
+    struct schedule schedule;
+    struct step_result *results;        /* (RUN_STEPS) */
+    bool every_step;
+    atomic_int stop;
+    /* where the run is */
+    long step;
+    int epoch;
+    long done;                          /* samples of this epoch */
+    long steps_in_epoch;                /* 0: not yet known */
+    double best;                        /* of the spec's best metric */
+    double best_loss;                   /* of test_loss, for patience */
+    int waited;                         /* tests without a better loss */
+    struct test_result test;
+    /* clock of training alone */
+    double seconds;
+    long samples;
+    long run_steps;                     /* how many steps RUN_SECONDS is worth */
+};
+
+static double now(void)
+{
+    struct timespec ts;
+
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (double)ts.tv_sec + 1e-9 * (double)ts.tv_nsec;
+}
+
+/* ------------------------------------------------------------------ life */
+
+static int open_data(struct trainer *t, struct err *err)
+{
+    const struct job_spec *s = t->spec;
+
+    if (dataset_open(s->data, s->dir, DATASET_TRAIN, NULL, s->seed, s->batch, &t->data, err) < 0)
+        return -(int)err->code;
+    if (!json_object_get(s->data, "test") && !json_object_get(s->data, "split"))
+        return 0;
+    return dataset_open(s->data, s->dir, DATASET_TEST, t->data, s->seed, s->batch, &t->test_data,
+                        err);
+}
+
+static int make_plan(struct trainer *t, int threads, struct err *err)
+{
+    const struct job_spec *s = t->spec;
+    int n_fields;
+    const struct field *fields = dataset_fields(t->data, &n_fields);
+
+    if (graph_build(s->model, fields, n_fields, dataset_classes(t->data), &t->graph, err) < 0)
+        return -(int)err->code;
+    struct plan_config config = {
+        .batch = s->batch, .shards = s->shards, .threads = threads ? threads : s->threads,
+        .train = true, .seed = s->seed, .loss = s->loss, .optimizer = s->optimizer, .clip = s->clip,
+    };
+    if (plan_new(t->graph, fields, n_fields, &config, &t->plan, err) < 0)
+        return -(int)err->code;
+    plan_init(t->plan);
+    return metrics_new(s->metric, s->n_metrics, dataset_classes(t->data), t->plan->output->c,
+                       &t->metrics, err);
+}
+
+static int load_initial(struct trainer *t, struct err *err)
+{
+    const struct job_spec *s = t->spec;
+
+    if (s->order) {
+        OWN_MEM char *path = files_resolve(s->dir, s->order);
+        if (dataset_set_order(t->data, path, err) < 0)
+            return -(int)err->code;
+    }
+    if (!s->init)
+        return 0;
+    OWN_MEM char *path = files_resolve(s->dir, s->init);
+    OWN(safetensors) file = NULL;
+    if (safetensors_open(path, &file, err) < 0)
+        return err_add(err, "init");
+    return model_load(t->plan, file, path, false, err);
+}
+
+int trainer_new(const struct job_spec *spec, int threads, struct trainer **out, struct err *err)
+{
+    OWN(trainer) t = calloc(1, sizeof *t);
+
+    if (!t || !(t->results = calloc(RUN_STEPS, sizeof *t->results)))
+        return err_set(err, ERR_NOMEM, "no memory for a trainer");
+    t->spec = spec;
+    t->best = t->best_loss = NAN;
+    t->run_steps = 1;
+    if (open_data(t, err) < 0 || make_plan(t, threads, err) < 0 || load_initial(t, err) < 0)
+        return spec_locate(spec, err);
+    if (schedule_parse(spec->schedule, spec->epochs, t->plan->optim[0].lr, &t->schedule, err) < 0)
+        return spec_locate(spec, err);
+    t->plan->warmup = t->schedule.warmup;
+    long rows = dataset_rows(t->data);
+    if (rows == 0)
+        return err_set(err, ERR_INVALID, "%s: the training set has no rows", spec->path);
+    if (rows > 0)
+        t->steps_in_epoch = (rows + spec->batch - 1) / spec->batch;
+    *out = TAKE(t);
+    return 0;
+}
+
+void trainer_free(struct trainer *t)
+{
+    if (!t)
+        return;
+    plan_free(t->plan);
+    graph_free(t->graph);
+    metrics_free(t->metrics);
+    dataset_free(t->test_data);
+    dataset_free(t->data);
+    free(t->results);
+    free(t);
+}
+
+void trainer_every_step(struct trainer *t) { t->every_step = true; }
+void trainer_stop(struct trainer *t) { atomic_store(&t->stop, 1); }
+struct plan *trainer_plan(struct trainer *t) { return t->plan; }
+struct dataset *trainer_data(struct trainer *t) { return t->data; }
+struct dataset *trainer_test_data(struct trainer *t) { return t->test_data; }
+const struct job_spec *trainer_spec(const struct trainer *t) { return t->spec; }
+const struct graph *trainer_graph(const struct trainer *t) { return t->graph; }
+long trainer_step(const struct trainer *t) { return t->step; }
+
+/* ------------------------------------------------------------------ tests */
+
+struct test_pass {
+    struct trainer *t;
+    const struct stretch *data;
+    long pos;
+};
+
+static double row_number(const struct stretch *s, int field, long pos)
+{
+    const struct field *f = &s->field[field];
+    const char *row = (const char *)f->base + (size_t)s->order[pos] * f->stride;
+
+    return f->type == DTYPE_I32 ? *(const int32_t *)(const void *)row :
+                                  *(const float *)(const void *)row;
+}
+
+static int add_batch(void *arg, const struct step_result *r)
+{
+    struct test_pass *pass = arg;
+    struct plan *p = pass->t->plan;
+
+    for (int i = 0; i < r->n; i++) {
+        double weight = p->weight_field < 0 ? 1 :
+                        row_number(pass->data, p->weight_field, pass->pos + i);
+        metrics_add(pass->t->metrics, plan_output(p, i),
+                    row_number(pass->data, p->target_field, pass->pos + i), p->sample_loss[i],
+                    weight);
+    }
+    pass->pos += r->n;
+    return 0;
+}
+
+int trainer_test(struct trainer *t, struct test_result *out, struct err *err)
+{
+    struct stretch data;
+    long samples = 0;
+
+    if (!t->test_data)
+        return err_set(err, ERR_CONFLICT, "%s: has no test set (add data.test or data.split)",
+                       t->spec->path);
+    metrics_reset(t->metrics);
+    if (dataset_rewind(t->test_data, 0, 0, err) < 0)
+        return -(int)err->code;
+    for (;;) {
+        if (dataset_stretch(t->test_data, &data, err) < 0)
+            return -(int)err->code;
+        if (data.n == 0)
+            break;
+        struct test_pass pass = { t, &data, 0 };
+        plan_eval(t->plan, &data, 0, LONG_MAX, NULL, add_batch, &pass);
+        samples += data.n;
+        if (data.last)
+            break;
+    }
+    out->n = metrics_count(t->metrics);
+    out->samples = samples;
+    for (int i = 0; i < out->n; i++) {
+        out->name[i] = metrics_name(t->metrics, i);
+        out->value[i] = metrics_value(t->metrics, i);
+    }
+    return 0;
+}
+
+/* "test_accuracy" or "accuracy"; NAN when the test does not have it. */
+static double test_value(const struct test_result *r, const char *metric)
+{
+    if (strncmp(metric, "test_", 5) == 0)
+        metric += 5;
+    for (int i = 0; i < r->n; i++)
+        if (strcmp(r->name[i], metric) == 0)
+            return r->value[i];
+    return NAN;
+}
+
+static bool is_better(const char *metric, double value, double best)
+{
+    if (strncmp(metric, "test_", 5) == 0)
+        metric += 5;
+    if (isnan(best))
+        return !isnan(value);
+    return metrics_larger_is_better(metric) ? value > best : value < best;
+}
+
+/* Fills why and returns 1 when a stop rule is fulfilled. */
+static int check_stop(struct trainer *t, char *why, size_t size)
+{
+    const struct job_spec *s = t->spec;
+
+    for (int i = 0; i < s->n_stops; i++) {
+        double v = test_value(&t->test, s->stop[i].metric);
+        if (s->stop[i].above ? v > s->stop[i].bound : v < s->stop[i].bound) {
+            snprintf(why, size, "%s %.6g is %s %.6g", s->stop[i].metric, v,
+                     s->stop[i].above ? "above" : "below", s->stop[i].bound);
+            return 1;
+        }
+    }
+    double loss = t->test.value[0];
+    if (is_better("loss", loss, t->best_loss)) {
+        t->best_loss = loss;
+        t->waited = 0;
+    } else if (s->patience && ++t->waited >= s->patience) {
+        snprintf(why, size, "no better test loss in %d tests (best %.6g)", s->patience,
+                 t->best_loss);
+        return 1;
+    }
+    return 0;
+}
+
+/* ------------------------------------------------------------------ the loop */
+
+struct fit {
+    struct trainer *t;
+    train_handler handler;
+    void *arg;
+    struct fit_result *out;
+    int over;                   /* why is said */
+};
+
+static int tell(struct fit *f, struct train_event *e)
+{
+    struct trainer *t = f->t;
+
+    e->step = t->step;
+    e->epoch = t->epoch;
+    e->epoch_steps = (t->done + t->spec->batch - 1) / t->spec->batch;
+    e->steps_in_epoch = t->steps_in_epoch;
+    e->samples_per_s = t->seconds > 0 ? (double)t->samples / t->seconds : 0;
+    if (f->handler && f->handler(f->arg, t, e))
+        trainer_stop(t);
+    return 0;
+}
+
+static int run_test(struct fit *f, struct err *err)
+{
+    struct trainer *t = f->t;
+    const char *metric = t->spec->checkpoint_best ? t->spec->checkpoint_best : "loss";
+
+    if (trainer_test(t, &t->test, err) < 0)
+        return -(int)err->code;
+    f->out->test = t->test;
+    double value = test_value(&t->test, metric);
+    bool best = is_better(metric, value, t->best);
+    if (best)
+        t->best = value;
+    if (t->schedule.kind == SCHEDULE_PLATEAU)
+        t->plan->lr_factor = schedule_test(&t->schedule, test_value(&t->test, t->schedule.metric));
+    f->over |= check_stop(t, f->out->why, sizeof f->out->why);
+    return tell(f, &(struct train_event){ .kind = EVENT_TEST, .test = &t->test, .best = best });
+}
+
+/* Steps until `every` is due, counting from the start of the run. */
+static long until(const struct every *every, long step)
+{
+    if (every->unit != EVERY_STEPS || every->n <= 0)
+        return LONG_MAX;
+    return every->n - step % every->n;
+}
+
+static long min_long(long a, long b) { return a < b ? a : b; }
+
+/* The clock grows the runs until one takes about RUN_SECONDS. */
+static void pace(struct trainer *t, long steps, double seconds)
+{
+    if (seconds * 2 < RUN_SECONDS && steps == t->run_steps)
+        t->run_steps = min_long(t->run_steps * 2, RUN_STEPS);
+    else if (seconds > RUN_SECONDS * 2 && t->run_steps > 1)
+        t->run_steps /= 2;
+}
+
+static int check_finite(const struct trainer *t, long n, struct err *err)
+{
+    for (long i = 0; i < n; i++)
+        if (!isfinite(t->results[i].loss))
+            return err_set(err, ERR_DIVERGED, "the loss is %g at step %ld (epoch %d): training "
+                           "diverged (try a lower learning rate, or clip: {norm: 1})",
+                           t->results[i].loss, t->results[i].step + 1, t->epoch + 1);
+    return 0;
+}
+
+/* One run of steps inside a stretch; `pos` moves on. */
+static int run_steps(struct fit *f, const struct stretch *data, long *pos, struct err *err)
+{
+    struct trainer *t = f->t;
+    const struct job_spec *s = t->spec;
+    long left = (data->n - *pos + s->batch - 1) / s->batch;
+    long steps = min_long(left, t->every_step ? 1 : t->run_steps);
+
+    if (t->test_data)
+        steps = min_long(steps, until(&s->test, t->step));
+    steps = min_long(steps, until(&s->checkpoint, t->step));
+    double start = now();
+    long n = plan_train(t->plan, data, *pos, steps, (uint64_t)t->step, t->results, NULL, NULL);
+    double took = now() - start;
+    long samples = min_long(n * s->batch, data->n - *pos);
+    t->seconds += took;
+    t->samples += samples;
+    pace(t, n, took);
+    if (check_finite(t, n, err) < 0)
+        return -(int)err->code;
+    *pos += samples;
+    t->done += samples;
+    t->step += n;
+    tell(f, &(struct train_event){ .kind = EVENT_STEPS, .results = t->results, .n_results = n });
+    if (t->test_data && s->test.unit == EVERY_STEPS && t->step % s->test.n == 0 &&
+        run_test(f, err) < 0)
+        return -(int)err->code;
+    if (s->checkpoint.unit == EVERY_STEPS && t->step % s->checkpoint.n == 0)
+        tell(f, &(struct train_event){ .kind = EVENT_CHECKPOINT });
+    return 0;
+}
+
+static bool is_over(const struct fit *f)
+{
+    return f->over || atomic_load(&f->t->stop);
+}
+
+static int run_epoch(struct fit *f, struct err *err)
+{
+    struct trainer *t = f->t;
+    struct stretch data;
+
+    if (t->schedule.kind != SCHEDULE_PLATEAU)
+        t->plan->lr_factor = schedule_epoch(&t->schedule, t->epoch);
+    if (dataset_rewind(t->data, t->epoch, t->done, err) < 0)
+        return -(int)err->code;
+    do {
+        if (dataset_stretch(t->data, &data, err) < 0)
+            return -(int)err->code;
+        for (long pos = 0; pos < data.n && !is_over(f);)
+            if (run_steps(f, &data, &pos, err) < 0)
+                return -(int)err->code;
+    } while (data.n && !data.last && !is_over(f));
+    return 0;
+}
+
+static int end_epoch(struct fit *f, struct err *err)
+{
+    struct trainer *t = f->t;
+    const struct job_spec *s = t->spec;
+
+    t->steps_in_epoch = (t->done + s->batch - 1) / s->batch;
+    tell(f, &(struct train_event){ .kind = EVENT_EPOCH });
+    t->epoch++;
+    t->done = 0;
+    if (t->test_data && s->test.unit == EVERY_EPOCHS && t->epoch % s->test.n == 0 &&
+        run_test(f, err) < 0)
+        return -(int)err->code;
+    if (s->checkpoint.unit != EVERY_STEPS &&
+        (s->checkpoint.n <= 0 || t->epoch % s->checkpoint.n == 0))
+        tell(f, &(struct train_event){ .kind = EVENT_CHECKPOINT });
+    return 0;
+}
+
+/* The whole epoch was seen: not one that a stop cut short. */
+static bool epoch_done(const struct trainer *t)
+{
+    long rows = dataset_rows(t->data);
+    return rows >= 0 && t->done >= rows;
+}
+
+int trainer_fit(struct trainer *t, train_handler handler, void *arg, struct fit_result *out,
+                struct err *err)
+{
+    struct fit f = { t, handler, arg, out, 0 };
+
+    *out = (struct fit_result){ 0 };
+    atomic_store(&t->stop, 0);
+    while (t->epoch < t->spec->epochs && !is_over(&f)) {
+        if (run_epoch(&f, err) < 0)
+            return -(int)err->code;
+        if (!epoch_done(t))
+            break;
+        if (end_epoch(&f, err) < 0)
+            return -(int)err->code;
+    }
+    out->steps = t->step;
+    out->epochs = t->epoch;
+    out->seconds = t->seconds;
+    out->samples_per_s = t->seconds > 0 ? (double)t->samples / t->seconds : 0;
+    if (f.over)
+        return 0;
+    out->stopped = t->epoch < t->spec->epochs;
+    if (out->stopped)
+        snprintf(out->why, sizeof out->why, "stopped");
+    else
+        snprintf(out->why, sizeof out->why, "all %d epochs done", t->spec->epochs);
+    return 0;
+}
+
+/* ------------------------------------------------------------------ checkpoints */
+
+static void note(json_t *notes, const char *key, const char *fmt, ...)
+{
+    char text[64];
+    va_list ap;
+
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    json_object_set_new(notes, key, json_string(text));
+}
+
+/* %a keeps every bit of a double. */
+int trainer_save(const struct trainer *t, const char *path, struct err *err)
+{
+    OWN_JSON json_t *notes = json_object();
+
+    note(notes, "step", "%ld", t->step);
+    note(notes, "epoch", "%d", t->epoch);
+    note(notes, "done", "%ld", t->done);
+    note(notes, "best", "%a", t->best);
+    note(notes, "best_loss", "%a", t->best_loss);
+    note(notes, "waited", "%d", t->waited);
+    note(notes, "lr_factor", "%a", t->plan->lr_factor);
+    note(notes, "schedule_factor", "%a", t->schedule.factor);
+    note(notes, "schedule_best", "%a", t->schedule.best);
+    note(notes, "schedule_waited", "%d", t->schedule.waited);
+    note(notes, "numerics", "%d", NUMERICS_VERSION);
+    return model_save(t->plan, path, true, notes, err);
+}
+
+static int read_note(const struct safetensors *s, const char *key, const char *path, double *out,
+                     struct err *err)
+{
+    const char *text = safetensors_note(s, key);
+    char *end;
+
+    if (!text)
+        return err_set(err, ERR_INVALID, "%s: is not a checkpoint (it has no note \"%s\")", path,
+                       key);
+    *out = strtod(text, &end);
+    if (*end)
+        return err_set(err, ERR_INVALID, "%s: damaged note \"%s\"", path, key);
+    return 0;
+}
+
+int trainer_load(struct trainer *t, const char *path, struct err *err)
+{
+    OWN(safetensors) s = NULL;
+    double step, epoch, done, best, best_loss, waited, factor, sf, sb, sw, numerics;
+    struct { const char *key; double *to; } notes[] = {
+        { "step", &step }, { "epoch", &epoch }, { "done", &done }, { "best", &best },
+        { "best_loss", &best_loss }, { "waited", &waited }, { "lr_factor", &factor },
+        { "schedule_factor", &sf }, { "schedule_best", &sb }, { "schedule_waited", &sw },
+        { "numerics", &numerics },
+    };
+
+    if (safetensors_open(path, &s, err) < 0)
+        return -(int)err->code;
+    for (size_t i = 0; i < sizeof notes / sizeof notes[0]; i++)
+        if (read_note(s, notes[i].key, path, notes[i].to, err) < 0)
+            return -(int)err->code;
+    if (numerics != NUMERICS_VERSION)
+        return err_set(err, ERR_CONFLICT, "%s: made by numerics version %.0f, this is %d: going on "
+                       "from it would give other bits (train again)", path, numerics,
+                       NUMERICS_VERSION);
+    if (model_load(t->plan, s, path, true, err) < 0)
+        return -(int)err->code;
+    t->step = (long)step;
+    t->epoch = (int)epoch;
+    t->done = (long)done;
+    t->best = best;
+    t->best_loss = best_loss;
+    t->waited = (int)waited;
+    t->plan->lr_factor = factor;
+    t->schedule.factor = sf;
+    t->schedule.best = sb;
+    t->schedule.waited = (int)sw;
+    return 0;
+}

@@ -1,0 +1,91 @@
+/* runtime/trainer.h - a spec in training: data, model, steps, tests, stop rules
+ *
+ * A trainer opens the data of a spec, plans its model and goes through the epochs. It writes no
+ * files by itself and prints nothing: whoever drives it (the command line, a C program) learns of
+ * each stretch of steps, test and epoch through events, and may test, save or stop from there.
+ *
+ * A run is a function of its spec and data: the same bits after a stop and a resume as without.
+ */
+#ifndef MUSTER_RUNTIME_TRAINER_H
+#define MUSTER_RUNTIME_TRAINER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/own.h"
+#include "engine/metrics.h"
+#include "engine/plan.h"
+#include "spec/spec.h"
+
+struct trainer;
+
+/* What a test found; values[0] is the loss. Names are borrowed from the trainer. */
+struct test_result {
+    int n;
+    const char *name[METRICS_MAX];
+    double value[METRICS_MAX];
+    long samples;
+};
+
+enum event_kind {
+    EVENT_STEPS,        /* some steps are done: losses of each, or of the one when every step is told */
+    EVENT_TEST,         /* after a test */
+    EVENT_EPOCH,        /* an epoch is over */
+    EVENT_CHECKPOINT,   /* the spec's schedule calls for a checkpoint now */
+};
+
+struct train_event {
+    enum event_kind kind;
+    long step;                          /* steps done since the start of the run */
+    int epoch;                          /* 0, 1, ...; of the last step */
+    long epoch_steps, steps_in_epoch;   /* done in this epoch; in a whole one (0: not yet known) */
+    const struct step_result *results;  /* EVENT_STEPS */
+    long n_results;
+    const struct test_result *test;     /* EVENT_TEST */
+    bool best;                          /* EVENT_TEST: the best so far by the spec's metric */
+    double samples_per_s;               /* of training alone, since the start of this process */
+};
+
+/* Non-zero stops the run after this event. */
+typedef int (*train_handler)(void *arg, struct trainer *t, const struct train_event *e);
+
+/* How a run ended. */
+struct fit_result {
+    long steps;
+    int epochs;                 /* completed */
+    char why[160];              /* "all 20 epochs done", "test_loss 9.98 is below 10", "stopped" */
+    bool stopped;               /* by trainer_stop or a handler, not by the spec */
+    struct test_result test;    /* the last one; n == 0: none */
+    double samples_per_s, seconds;
+};
+
+/* Opens data, plans and initialises. `threads` 0: the spec's. `keep_grads` for tests. */
+int trainer_new(const struct job_spec *spec, int threads, struct trainer **out, struct err *err);
+void trainer_free(struct trainer *t);
+OWN_DEFINE(trainer)
+
+/* Tells every single step (default: stretches of steps). */
+void trainer_every_step(struct trainer *t);
+
+/* Runs to the end. ERR_DIVERGED when a loss is not a number, with step and epoch in the text. */
+int trainer_fit(struct trainer *t, train_handler handler, void *arg, struct fit_result *out,
+                struct err *err);
+/* From a handler, another thread or a signal handler. */
+void trainer_stop(struct trainer *t);
+
+/* The test set now. ERR_CONFLICT when the spec has none. */
+int trainer_test(struct trainer *t, struct test_result *out, struct err *err);
+
+/* Everything that decides the rest of the run. */
+int trainer_save(const struct trainer *t, const char *path, struct err *err);
+int trainer_load(struct trainer *t, const char *path, struct err *err);
+
+struct plan *trainer_plan(struct trainer *t);
+struct dataset *trainer_data(struct trainer *t);        /* the training set */
+struct dataset *trainer_test_data(struct trainer *t);   /* NULL: none */
+const struct job_spec *trainer_spec(const struct trainer *t);
+const struct graph *trainer_graph(const struct trainer *t);
+long trainer_step(const struct trainer *t);
+
+#endif
