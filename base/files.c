@@ -69,7 +69,8 @@ static char *data_dir(void)
     const char *data = getenv("MUSTER_DATA"), *cache = getenv("XDG_CACHE_HOME");
     if (data && *data)
         return strdup(data);
-    return cache && *cache ? join(cache, "/muster/data", "") : join(home(), "/.cache/muster/data", "");
+    return cache && *cache ? join(cache, "/muster/data", "")
+                           : join(home(), "/.cache/muster/data", "");
 }
 
 char *files_resolve(const char *dir, const char *path)
@@ -100,8 +101,9 @@ static int say(struct err *err, const char *verb, const char *path)
     if (e == EACCES || e == EPERM || e == EROFS)
         return err_set(err, ERR_DENIED, "cannot %s %s: %s", verb, path, strerror(e));
     if (e == ENOSPC || e == EDQUOT)
-        return err_set(err, ERR_IO, "cannot %s %s: the disk is full (what was there before is kept; "
-                       "free some space and try again)", verb, path);
+        return err_set(err, ERR_IO,
+                       "cannot %s %s: the disk is full (what was there before is kept; free some "
+                       "space and try again)", verb, path);
     return err_set(err, ERR_IO, "cannot %s %s: %s", verb, path, strerror(e));
 }
 
@@ -171,7 +173,8 @@ int files_mkdir(const char *path, struct err *err)
                 return say(err, "create directory", part);
             }
             if (!S_ISDIR(st.st_mode))
-                return err_set(err, ERR_CONFLICT, "%s is a file; a directory is needed there", part);
+                return err_set(err, ERR_CONFLICT, "%s is a file; a directory is needed there",
+                               part);
         }
         if (!was)
             break;

@@ -1,7 +1,7 @@
 /* base/files.h - whole files: read them, and replace them so that no crash or full disk hurts
  *
- * A file is replaced by writing a new one beside it (NAME.tmp-PID-COUNT), fsync, rename over the old
- * name, fsync of the directory. Invariants, tested by failing every single call in turn:
+ * A file is replaced by writing a new one beside it (NAME.tmp-PID-COUNT), fsync, rename over the
+ * old name, fsync of the directory. Invariants, tested by failing every single call in turn:
  *   1. at any moment NAME is the whole old file or the whole new one;
  *   2. after a failure the old file is untouched and nothing is left beside it (only when the very
  *      last step, fsync of the directory, fails is the new file there already, whole);

@@ -34,7 +34,7 @@
 #include "base/err.h"
 #include "cli/options.h"
 
-/* What the terminal can take. Colour needs a terminal, a TERM that is not "dumb" and no NO_COLOR. */
+/* What the terminal can take. Colour needs a terminal, a TERM other than "dumb", no NO_COLOR. */
 struct cli {
     int out_is_terminal, err_is_terminal;
     int color_out, color_err;
@@ -47,7 +47,8 @@ struct command {
     const char *example;                /* lines that work, "\n" between two */
     const char *more;                   /* further text of the help; NULL: none */
     const struct option *options;       /* NULL: none */
-    int (*run)(struct cli *c, int argc, char **argv, struct err *err);  /* argv without "muster NAME" */
+    /* argv without "muster NAME" */
+    int (*run)(struct cli *c, int argc, char **argv, struct err *err);
     int hidden;                         /* not in the list of commands */
 };
 

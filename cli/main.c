@@ -30,9 +30,10 @@ static int unknown(const char *name, struct err *err)
         if (!commands[i]->hidden)
             near_try(&near, commands[i]->name);
     if (near.word)
-        return err_set(err, ERR_INVALID, "there is no command \"%.64s\"; did you mean \"%s\"?", name,
-                       near.word);
-    return err_set(err, ERR_INVALID, "there is no command \"%.64s\" (muster help lists them)", name);
+        return err_set(err, ERR_INVALID, "there is no command \"%.64s\"; did you mean \"%s\"?",
+                       name, near.word);
+    return err_set(err, ERR_INVALID, "there is no command \"%.64s\" (muster help lists them)",
+                   name);
 }
 
 int cli_usage(const struct command *c, struct err *err)

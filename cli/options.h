@@ -5,11 +5,12 @@
  * the struct's initial values:
  *
  *     struct args { const char *out; long threads; int json; struct option_list set; };
+ *     #define AT(field) offsetof(struct args, field)
  *     static const struct option options[] = {
- *         { "out",     'o', "DIR",       "put the run there", OPTION_TEXT, offsetof(struct args, out) },
- *         { "threads", 0,   "N",         "0: all cores",      OPTION_INT,  offsetof(struct args, threads) },
- *         { "json",    0,   NULL,        "one object a line", OPTION_FLAG, offsetof(struct args, json) },
- *         { "set",     0,   "KEY=VALUE", "change the spec",   OPTION_LIST, offsetof(struct args, set) },
+ *         { "out",     'o', "DIR",       "put the run there", OPTION_TEXT, AT(out) },
+ *         { "threads", 0,   "N",         "0: all cores",      OPTION_INT,  AT(threads) },
+ *         { "json",    0,   NULL,        "one object a line", OPTION_FLAG, AT(json) },
+ *         { "set",     0,   "KEY=VALUE", "change the spec",   OPTION_LIST, AT(set) },
  *         { 0 }
  *     };
  *

@@ -121,8 +121,8 @@ static void directories_are_made_with_parents_and_twice(void **state)
     struct err err = { 0 };
     struct stat st;
     fresh_dir();
-    OWN_MEM char *deep = in_dir("a/b//c/"), *a = in_dir("a"), *b = in_dir("a/b"), *c = in_dir("a/b/c");
-    OWN_MEM char *file = in_dir("a/b/c/f"), *under = in_dir("a/b/c/f/g");
+    OWN_MEM char *deep = in_dir("a/b//c/"), *a = in_dir("a"), *b = in_dir("a/b");
+    OWN_MEM char *c = in_dir("a/b/c"), *file = in_dir("a/b/c/f"), *under = in_dir("a/b/c/f/g");
     assert_ok(files_mkdir(deep, &err));
     assert_ok(files_mkdir(deep, &err));
     assert_int_equal(stat(c, &st), 0);

@@ -1,0 +1,78 @@
+"""What the texts say to type works: every fenced sh block is run, block after block of a page.
+
+Training is shortened (one epoch, the first rows), since it is the command that is tested here and
+not the model. A line is left out only where LEFT_OUT says why.
+"""
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(os.environ.get("MUSTER_ROOT", Path(__file__).resolve().parents[2]))
+MUSTER = Path(os.environ.get("MUSTER", ROOT / "build/muster"))
+
+# pattern of a line, and why it is not run here
+LEFT_OUT = [
+    (r"git clone .*|cd muster", "this clone is the result"),
+    (r"make (run|build|setup|help)?", "what built the binary under test"),
+    (r"make test|tests/run.*|\.ci/run", "that is this run"),
+    (r"make bench|bench/.*", "builds a large environment; run by hand"),
+    (r"make fuzz.*", "takes minutes by design; the corpus is replayed by make test"),
+    (r"sudo make install|make install", "writes outside the clone; test_install.py installs"),
+]
+
+PAGES = sorted(p for pattern in ("*.md", "docs/**/*.md", "examples/**/*.md")
+               for p in ROOT.glob(pattern))
+BLOCK = re.compile(r"^```sh\n(.*?)^```", re.M | re.S)
+
+# Stands for the program on PATH; a training run is cut short.
+WRAPPER = """#!/bin/sh
+case " $* " in
+*" --dry-run "*|*" --help "*) exec {muster} "$@" ;;
+" train "*) exec {muster} "$@" --set epochs=1 --set data.train.limit=500 ;;
+esac
+exec {muster} "$@"
+"""
+
+
+def lines_to_run(block):
+    for line in block.replace("\\\n", " ").splitlines():
+        command = line.split(" #")[0].strip()
+        if command and not command.startswith("#") and \
+                not any(re.fullmatch(p, command) for p, _ in LEFT_OUT):
+            yield line
+
+
+@pytest.fixture
+def clone(tmp_path):
+    """A folder that looks like the clone, where commands may write."""
+    here = tmp_path / "muster"
+    here.mkdir()
+    for name in subprocess.run(["git", "ls-files"], cwd=ROOT, text=True, check=True,
+                               capture_output=True).stdout.splitlines():
+        if name.startswith(("tests/", "bench/")) or not (ROOT / name).exists():
+            continue
+        (here / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, here / name)
+    (here / "build").mkdir()
+    for at in (here / "build/muster", tmp_path / "bin/muster"):
+        at.parent.mkdir(exist_ok=True)
+        at.write_text(WRAPPER.format(muster=MUSTER))
+        at.chmod(0o755)
+    return here
+
+
+@pytest.mark.parametrize("page", [str(p.relative_to(ROOT)) for p in PAGES])
+def test_the_commands_of_a_page_work(page, clone, tmp_path):
+    script = [line for block in BLOCK.findall((ROOT / page).read_text()) for line in lines_to_run(block)]
+    if not script:
+        pytest.skip("shows no command that is run here")
+    env = {**os.environ, "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}",
+           "PKG_CONFIG_PATH": str(MUSTER.parent / "meson-uninstalled"),
+           "LD_LIBRARY_PATH": str(MUSTER.parent)}
+    done = subprocess.run(["bash", "-euxo", "pipefail", "-c", "\n".join(script)], cwd=clone,
+                          env=env, text=True, capture_output=True, timeout=500)
+    assert done.returncode == 0, f"{page}:\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
