@@ -21,7 +21,8 @@
  *
  * A bad value never stops the reader: it is flagged like a missing one, its row is marked in
  * `bad`, and an error record says what and where. What to do (stop, skip, fill) is the caller's
- * choice. What makes csv_next itself fail: reading (a damaged gzip), a quote that is never closed,
+ * choice. A ragged row (too few or too many fields) has no place in the columns: it is left out of
+ * the block, counted in `ragged`, and has an error record. What makes csv_next itself fail: reading (a damaged gzip), a quote that is never closed,
  * a row longer than CSV_ROW_MAX, no memory.
  *
  * Threads: one caller; the reader's own threads start with the first csv_next of a file that is
@@ -79,7 +80,7 @@ enum csv_error_kind {
     CSV_BAD_FINITE,     /* NaN or Inf, spelled out or by overflow */
     CSV_BAD_INTEGER,    /* a number, but not an integer of 64 bits */
     CSV_BAD_QUOTE,      /* text after the closing quote */
-    CSV_BAD_FIELDS,     /* a ragged row: every column of it is missing; `column` is -1 */
+    CSV_BAD_FIELDS,     /* a ragged row; `column` is -1, `slot` that of the row after it */
 };
 
 struct csv_error {
@@ -108,12 +109,12 @@ struct csv_column {
 struct csv_block {
     const char *path;           /* of the file; borrowed until csv_free */
     long first;                 /* rows delivered before this block, over all files */
-    long first_in_file;         /* the same of this file: error rows are 1 + this + slot */
-    long rows;                  /* never 0 */
+    long rows;                  /* 0 only where all of them were ragged */
     int n_columns;              /* of the file; column[i] is the file's column i */
     struct csv_column *column;
     uint64_t *bad;              /* bit r: row r has an error; what was skipped or filled */
     long n_bad;                 /* rows marked so */
+    long ragged;                /* rows left out */
     struct csv_error *error;    /* by slot, then column; the first CSV_ERRORS_MAX */
     int n_errors;
 };
@@ -153,6 +154,9 @@ long csv_dict(const struct csv *c, int column, const struct csv_text **out_texts
  *     taxi.csv: row 1,234 (line 1,235), column "fare": "abc" is not a number */
 int csv_error_say(const struct csv *c, const struct csv_block *b, const struct csv_error *e,
                   struct err *err);
+
+/* The number of row `slot` in its file, as error records count: from 1, ragged rows included. */
+long csv_block_row(const struct csv_block *b, long slot);
 
 static inline int csv_bit(const uint64_t *bits, long row)
 {
