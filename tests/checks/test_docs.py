@@ -32,7 +32,7 @@ BLOCK = re.compile(r"^```sh\n(.*?)^```", re.M | re.S)
 WRAPPER = """#!/bin/sh
 case " $* " in
 *" --dry-run "*|*" --help "*) exec {muster} "$@" ;;
-" train "*) exec {muster} "$@" --set epochs=1 --set data.train.limit=500 ;;
+" train "*) exec {muster} "$@" --set epochs=1 --set limit=500 ;;
 esac
 exec {muster} "$@"
 """
