@@ -1,0 +1,458 @@
+/* runtime/rundir.c - what a run leaves behind */
+#include "runtime/rundir.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/files.h"
+#include "base/sha256.h"
+#include "engine/model.h"
+#include "runtime/scalars.h"
+
+enum { PATH_SIZE = 4096, NAME_SIZE = 4096 + 64 };
+
+/* A checkpoint at the end of an epoch waits until the one before is this old: epochs may be
+ * milliseconds long, a sync is not. One that the spec asks for by steps never waits. */
+static const double CHECKPOINT_SECONDS = 1;
+
+struct rundir {
+    char path[PATH_SIZE];
+    int metrics;                        /* metrics.jsonl */
+    struct scalars *scalars;
+    struct snapshot *best;              /* waits for a checkpoint */
+    bool best_new;
+    long best_step;
+    char last[NAME_SIZE];               /* checkpoint */
+    double saved_at;                    /* time of the last checkpoint, or of the start */
+    /* the line of steps that is being gathered */
+    double loss_sum;
+    long loss_samples, loss_steps;
+};
+
+static double now(void)
+{
+    struct timespec ts;
+
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (double)ts.tv_sec + 1e-9 * (double)ts.tv_nsec;
+}
+
+static bool exists(const char *dir, const char *name)
+{
+    char path[NAME_SIZE];
+
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    return access(path, F_OK) == 0;
+}
+
+/* ------------------------------------------------------------------ life */
+
+/* A name that is free: runs/NAME, runs/NAME-2, ... */
+static void choose_path(const char *name, char *out, size_t size)
+{
+    snprintf(out, size, "runs/%s", name);
+    for (int i = 2; access(out, F_OK) == 0; i++)
+        snprintf(out, size, "runs/%s-%d", name, i);
+}
+
+static int open_files(struct rundir *r, struct err *err)
+{
+    char path[NAME_SIZE];
+
+    snprintf(path, sizeof path, "%s/metrics.jsonl", r->path);
+    r->metrics = open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    if (r->metrics < 0)
+        return err_set(err, ERR_IO, "%s: %s", path, strerror(errno));
+    r->saved_at = now();
+    return scalars_open(r->path, &r->scalars, err);
+}
+
+static struct rundir *rundir_new(struct err *err)
+{
+    struct rundir *r = calloc(1, sizeof *r);
+
+    if (!r)
+        err_set(err, ERR_NOMEM, "no memory for a run directory");
+    else
+        r->metrics = -1;
+    return r;
+}
+
+int rundir_create(const char *path, const struct job_spec *spec, struct rundir **out,
+                  struct err *err)
+{
+    OWN(rundir) r = rundir_new(err);
+
+    if (!r)
+        return -(int)err->code;
+    if (path)
+        snprintf(r->path, sizeof r->path, "%s", path);
+    else
+        choose_path(spec->name, r->path, sizeof r->path);
+    if (exists(r->path, "run.json") || exists(r->path, "metrics.jsonl"))
+        return err_set(err, ERR_CONFLICT, "%s: holds a run already (choose another --out, or go on "
+                       "with it by --resume)", r->path);
+    if (files_mkdir(r->path, err) < 0 || open_files(r, err) < 0)
+        return -(int)err->code;
+    *out = TAKE(r);
+    return 0;
+}
+
+void rundir_free(struct rundir *r)
+{
+    if (!r)
+        return;
+    if (r->metrics >= 0)
+        close(r->metrics);
+    scalars_free(r->scalars);
+    snapshot_free(r->best);
+    free(r);
+}
+
+const char *rundir_path(const struct rundir *r)
+{
+    return r->path;
+}
+
+const char *rundir_last_checkpoint(const struct rundir *r)
+{
+    return r->last[0] ? r->last : NULL;
+}
+
+/* ------------------------------------------------------------------ checkpoints */
+
+/* The number in "step-123.safetensors"; -1: another file. */
+static long checkpoint_step(const char *name)
+{
+    char *end;
+
+    if (strncmp(name, "step-", 5) != 0)
+        return -1;
+    long step = strtol(name + 5, &end, 10);
+    return strcmp(end, ".safetensors") == 0 ? step : -1;
+}
+
+/* The largest step below `below`; -1: none. */
+static long find_checkpoint(const char *dir, long below)
+{
+    DIR *d = opendir(dir);
+    long best = -1;
+
+    if (!d)
+        return -1;
+    for (struct dirent *e; (e = readdir(d));) {
+        long step = checkpoint_step(e->d_name);
+        if (step < below && step > best)
+            best = step;
+    }
+    closedir(d);
+    return best;
+}
+
+static void checkpoint_path(const struct rundir *r, long step, char *out, size_t size)
+{
+    snprintf(out, size, "%.4000s/checkpoints/step-%ld.safetensors", r->path, step);
+}
+
+static void remove_old(const struct rundir *r, int keep)
+{
+    char dir[NAME_SIZE], path[NAME_SIZE];
+    long step = LONG_MAX;
+
+    snprintf(dir, sizeof dir, "%s/checkpoints", r->path);
+    for (int i = 0; (step = find_checkpoint(dir, step)) >= 0; i++)
+        if (i >= keep) {
+            checkpoint_path(r, step, path, sizeof path);
+            unlink(path);
+        }
+}
+
+static int save_best(struct rundir *r, struct err *err)
+{
+    char path[NAME_SIZE], step[32];
+
+    if (!r->best_new)
+        return 0;
+    snprintf(path, sizeof path, "%s/checkpoints/best.safetensors", r->path);
+    snprintf(step, sizeof step, "%ld", r->best_step);
+    OWN_JSON json_t *notes = json_pack("{s:s}", "step", step);
+    if (snapshot_save(r->best, path, notes, err) < 0)
+        return -(int)err->code;
+    r->best_new = false;
+    return 0;
+}
+
+int rundir_checkpoint(struct rundir *r, struct trainer *t, struct err *err)
+{
+    char dir[NAME_SIZE], path[NAME_SIZE];
+    int keep = trainer_spec(t)->checkpoint_keep;
+
+    snprintf(dir, sizeof dir, "%s/checkpoints", r->path);
+    checkpoint_path(r, trainer_step(t), path, sizeof path);
+    if (files_mkdir(dir, err) < 0 || trainer_save(t, path, err) < 0 || save_best(r, err) < 0)
+        return err_add(err, "the checkpoint of step %ld was not written%s%s", trainer_step(t),
+                       r->last[0] ? "; still good: " : "", r->last);
+    snprintf(r->last, sizeof r->last, "%s", path);
+    r->saved_at = now();
+    remove_old(r, keep > 0 ? keep : 1);
+    return 0;
+}
+
+/* ------------------------------------------------------------------ lines and scalars */
+
+static int append_line(struct rundir *r, json_t *line, struct err *err)
+{
+    OWN_JSON json_t *own = line;
+    OWN_MEM char *text = json_dumps(own, JSON_COMPACT | JSON_REAL_PRECISION(9));
+
+    if (!text)
+        return err_set(err, ERR_NOMEM, "no memory for a line of metrics");
+    size_t n = strlen(text);
+    text[n++] = '\n';           /* in place of the NUL */
+    if (write(r->metrics, text, n) != (ssize_t)n)
+        return err_set(err, ERR_IO, "%s/metrics.jsonl: %s", r->path, strerror(errno));
+    return 0;
+}
+
+/* Gathers `log_every` steps into one line: the mean loss over their samples. */
+static int record_steps(struct rundir *r, const struct train_event *e, long log_every,
+                        struct err *err)
+{
+    for (long i = 0; i < e->n_results; i++) {
+        const struct step_result *s = &e->results[i];
+        r->loss_sum += s->loss * s->n;
+        r->loss_samples += s->n;
+        r->loss_steps++;
+        long step = s->step + 1;
+        if (step % log_every)
+            continue;
+        double loss = r->loss_sum / (double)r->loss_samples;
+        r->loss_sum = 0;
+        r->loss_samples = r->loss_steps = 0;
+        if (append_line(r, json_pack("{s:I, s:i, s:f, s:f}", "step", (json_int_t)step, "epoch",
+                                     e->epoch + 1, "loss", loss, "samples_per_s",
+                                     e->samples_per_s), err) < 0 ||
+            scalars_add(r->scalars, "train/loss", step, loss, err) < 0)
+            return -(int)err->code;
+    }
+    return 0;
+}
+
+static int record_test(struct rundir *r, struct trainer *t, const struct train_event *e,
+                       struct err *err)
+{
+    json_t *line = json_pack("{s:I, s:i}", "step", (json_int_t)e->step, "epoch", e->epoch);
+    char tag[64];
+
+    for (int i = 0; i < e->test->n; i++) {
+        snprintf(tag, sizeof tag, "test_%s", e->test->name[i]);
+        json_object_set_new(line, tag, json_real(e->test->value[i]));
+        snprintf(tag, sizeof tag, "test/%s", e->test->name[i]);
+        if (scalars_add(r->scalars, tag, e->step, e->test->value[i], err) < 0) {
+            json_decref(line);
+            return -(int)err->code;
+        }
+    }
+    if (e->best && trainer_spec(t)->checkpoint_best) {
+        if (!r->best)
+            r->best = snapshot_new(trainer_plan(t));
+        if (r->best) {
+            snapshot_take(r->best, trainer_plan(t));
+            r->best_new = true;
+            r->best_step = e->step;
+        }
+    }
+    return append_line(r, line, err);
+}
+
+int rundir_record(struct rundir *r, struct trainer *t, const struct train_event *e, long log_every,
+                  struct err *err)
+{
+    switch (e->kind) {
+    case EVENT_STEPS:
+        return record_steps(r, e, log_every, err);
+    case EVENT_TEST:
+        return record_test(r, t, e, err);
+    case EVENT_CHECKPOINT:
+        if (trainer_spec(t)->checkpoint.unit != EVERY_STEPS &&
+            now() - r->saved_at < CHECKPOINT_SECONDS)
+            return 0;
+        return rundir_checkpoint(r, t, err);
+    case EVENT_EPOCH:
+        return scalars_flush(r->scalars, err);
+    }
+    return 0;
+}
+
+/* ------------------------------------------------------------------ the end */
+
+static int write_json(const char *dir, const char *name, const json_t *doc, struct err *err)
+{
+    char path[NAME_SIZE];
+    OWN_MEM char *text = json_dumps(doc, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
+
+    if (!text)
+        return err_set(err, ERR_NOMEM, "no memory for %s", name);
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    return files_write(path, text, strlen(text), err);
+}
+
+/* What predict and evaluate need; the words of a spec where there are words. */
+static json_t *model_document(struct trainer *t)
+{
+    const struct job_spec *s = trainer_spec(t);
+
+    return json_pack("{s:s, s:i, s:s, s:O, s:O, s:o, s:i, s:i, s:O}", "muster", MUSTER_VERSION,
+                     "numerics", NUMERICS_VERSION, "name", s->name, "model", s->model, "loss",
+                     s->loss, "data", dataset_describe(trainer_data(t)), "batch", s->batch,
+                     "shards", s->shards, "metrics", json_object_get(s->doc, "metrics"));
+}
+
+int rundir_save_model(const char *path, struct trainer *t, struct err *err)
+{
+    char weights[NAME_SIZE];
+    OWN_JSON json_t *doc = model_document(t);
+
+    if (!doc)
+        return err_set(err, ERR_NOMEM, "no memory for model.json");
+    snprintf(weights, sizeof weights, "%.4000s/weights.safetensors", path);
+    if (files_mkdir(path, err) < 0 || model_save(trainer_plan(t), weights, false, NULL, err) < 0)
+        return -(int)err->code;
+    return write_json(path, "model.json", doc, err);
+}
+
+/* The identity of a run: what must be equal for the bits to be. */
+static json_t *identity(struct trainer *t, struct err *err)
+{
+    const struct job_spec *s = trainer_spec(t);
+    char data[65], id[SHA256_HEX];
+
+    if (dataset_digest(trainer_data(t), data, err) < 0)
+        return NULL;
+    json_t *spec = spec_identity(s);
+    json_t *doc = json_pack("{s:o, s:s, s:I, s:i, s:s}", "spec", spec, "data", data, "seed",
+                            (json_int_t)s->seed, "numerics", NUMERICS_VERSION, "device", "cpu");
+    OWN_MEM char *text = json_dumps(doc, JSON_COMPACT | JSON_SORT_KEYS | JSON_REAL_PRECISION(17));
+    if (!text) {
+        json_decref(doc);
+        err_set(err, ERR_NOMEM, "no memory for run.json");
+        return NULL;
+    }
+    sha256_hex_of(text, strlen(text), id);
+    json_object_set_new(doc, "sha256", json_string(id));
+    return doc;
+}
+
+static json_t *test_document(const struct test_result *r)
+{
+    json_t *doc = json_object();
+
+    for (int i = 0; i < r->n; i++)
+        json_object_set_new(doc, r->name[i], json_real(r->value[i]));
+    return doc;
+}
+
+int rundir_finish(struct rundir *r, struct trainer *t, const struct fit_result *fit,
+                  char out_digest[65], struct err *err)
+{
+    const struct job_spec *s = trainer_spec(t);
+    struct plan *p = trainer_plan(t);
+    char digest[65], dir[NAME_SIZE];
+
+    snprintf(dir, sizeof dir, "%s/checkpoints", r->path);
+    if (r->best_new && (files_mkdir(dir, err) < 0 || save_best(r, err) < 0))
+        return -(int)err->code;
+    json_t *id = identity(t, err);
+    if (!id)
+        return -(int)err->code;
+    model_digest(p, digest);
+    OWN_JSON json_t *doc = json_pack(
+        "{s:s, s:s, s:s, s:o, s:I, s:i, s:s, s:o, s:f, s:f, s:i, s:s, s:I, s:O, s:s}", "name",
+        s->name, "muster", MUSTER_VERSION, "digest", digest, "identity", id, "steps",
+        (json_int_t)fit->steps, "epochs", fit->epochs, "ended", fit->why, "test",
+        test_document(&fit->test), "seconds", fit->seconds, "samples_per_s", fit->samples_per_s,
+        "threads", p->threads, "isa", isa_name(p->isa), "rows_skipped",
+        (json_int_t)dataset_skipped(trainer_data(t)), "spec", s->doc, "spec_dir", s->dir);
+    if (!doc)
+        return err_set(err, ERR_NOMEM, "no memory for run.json");
+    if (scalars_flush(r->scalars, err) < 0 || rundir_save_model(r->path, t, err) < 0 ||
+        write_json(r->path, "run.json", doc, err) < 0)
+        return -(int)err->code;
+    memcpy(out_digest, digest, sizeof digest);
+    return 0;
+}
+
+/* ------------------------------------------------------------------ resume */
+
+/* Lines after the checkpoint's step belong to work that is done again. */
+static int cut_metrics(struct rundir *r, long step, struct err *err)
+{
+    OWN_MEM char *text = NULL;
+    char path[NAME_SIZE];
+    size_t n, keep = 0;
+
+    snprintf(path, sizeof path, "%s/metrics.jsonl", r->path);
+    if (files_read(path, (size_t)1 << 32, &text, &n, err) < 0)
+        return -(int)err->code;
+    for (size_t at = 0; at < n;) {
+        const char *end = memchr(text + at, '\n', n - at);
+        if (!end)
+            break;
+        OWN_JSON json_t *line = json_loadb(text + at, (size_t)(end - text) - at, 0, NULL);
+        if (!line || json_integer_value(json_object_get(line, "step")) > step)
+            break;
+        at = keep = (size_t)(end - text) + 1;
+    }
+    if (ftruncate(r->metrics, (off_t)keep) < 0)
+        return err_set(err, ERR_IO, "%s: %s", path, strerror(errno));
+    return 0;
+}
+
+/* A checkpoint that cannot be read (cut off by a full disk of old, or damaged) is passed over. */
+static char *newest_good(const struct rundir *r, long *out_step)
+{
+    char dir[NAME_SIZE], path[NAME_SIZE];
+
+    snprintf(dir, sizeof dir, "%s/checkpoints", r->path);
+    for (long step = LONG_MAX; (step = find_checkpoint(dir, step)) >= 0;) {
+        OWN(safetensors) s = NULL;
+        struct err ignored;
+        checkpoint_path(r, step, path, sizeof path);
+        if (safetensors_open(path, &s, &ignored) == 0) {
+            *out_step = step;
+            return strdup(path);
+        }
+    }
+    return NULL;
+}
+
+int rundir_resume(const char *path, struct rundir **out, char **out_checkpoint, struct err *err)
+{
+    OWN(rundir) r = rundir_new(err);
+    long step = 0;
+
+    if (!r)
+        return -(int)err->code;
+    snprintf(r->path, sizeof r->path, "%s", path);
+    if (!exists(path, "metrics.jsonl"))
+        return err_set(err, ERR_MISSING, "%s: holds no run to go on with (the directory of a run "
+                       "has metrics.jsonl)", path);
+    char *checkpoint = newest_good(r, &step);
+    if (open_files(r, err) < 0 || cut_metrics(r, step, err) < 0) {
+        free(checkpoint);
+        return -(int)err->code;
+    }
+    if (checkpoint)
+        snprintf(r->last, sizeof r->last, "%s", checkpoint);
+    *out_checkpoint = checkpoint;
+    *out = TAKE(r);
+    return 0;
+}

@@ -1,0 +1,47 @@
+/* runtime/rundir.h - what a run leaves behind
+ *
+ *   model.json             graph, feature columns, normalisation, labels: all that predict needs
+ *   weights.safetensors    the parameters after the last step
+ *   metrics.jsonl          a line for each stretch of steps and each test
+ *   events.out.tfevents.*  the same for TensorBoard
+ *   checkpoints/           step-N.safetensors, best.safetensors
+ *   run.json               spec, identity, digest, how it ended; written last, so a run without it
+ *                          has not ended
+ * Files are replaced whole; metrics.jsonl is appended to, a line a write, and cut back to the
+ * checkpoint's step when a run is resumed.
+ */
+#ifndef MUSTER_RUNTIME_RUNDIR_H
+#define MUSTER_RUNTIME_RUNDIR_H
+
+#include <stdbool.h>
+
+#include "base/err.h"
+#include "base/own.h"
+#include "runtime/trainer.h"
+
+struct rundir;
+
+/* `path` NULL: runs/NAME, or runs/NAME-2, ... ERR_CONFLICT when it holds another run already. */
+int rundir_create(const char *path, const struct job_spec *spec, struct rundir **out,
+                  struct err *err);
+/* For a run to be resumed: *out_checkpoint (caller frees) is its newest good checkpoint; NULL: none. */
+int rundir_resume(const char *path, struct rundir **out, char **out_checkpoint, struct err *err);
+void rundir_free(struct rundir *r);
+OWN_DEFINE(rundir)
+
+const char *rundir_path(const struct rundir *r);
+const char *rundir_last_checkpoint(const struct rundir *r);     /* NULL: none in this process */
+
+/* One event of a trainer: lines, scalars, and checkpoints when they are due. `log_every` steps are
+ * told by one line. */
+int rundir_record(struct rundir *r, struct trainer *t, const struct train_event *e, long log_every,
+                  struct err *err);
+/* A checkpoint now. */
+int rundir_checkpoint(struct rundir *r, struct trainer *t, struct err *err);
+/* model.json, weights and run.json; *out_digest is the model's. */
+int rundir_finish(struct rundir *r, struct trainer *t, const struct fit_result *fit,
+                  char out_digest[65], struct err *err);
+/* model.json and weights alone, for a program that saves from its event handler. */
+int rundir_save_model(const char *path, struct trainer *t, struct err *err);
+
+#endif
