@@ -35,7 +35,7 @@ a spec and has a "kind":
     out_logits, eval_logits     the same before the last op, where that is a (log-)softmax
   Every layer is preceded by one with weights, whose gradient is the judge of its input gradient.
 
-"schedule": `schedule` and `warmup` as in a spec, base rate `lr`, `steps_per_epoch`, and `metric`,
+"schedule": `schedule` as in a spec (with its warmup), base rate `lr`, `steps_per_epoch`, and `metric`,
     the test loss at the end of each epoch (plateau only). Wanted: `rate`, one number a step.
 
 "metric": tensors `out` (rows, values) and `target` (rows), the loss that says what `out` means, and
@@ -669,10 +669,9 @@ def schedule_cases():
                     warm.step()
             if scheduler:
                 scheduler.step(*([metric[e]] if metric else []))
+        schedule = dict(schedule, **({"warmup": {"steps": warmup}} if warmup else {}))
         case = {"name": name, "kind": "schedule", "schedule": schedule, "lr": lr, "epochs": epochs,
                 "steps_per_epoch": per_epoch, "tol": 1e-6, "rate": [float("%.9g" % r) for r in rates]}
-        if warmup:
-            case["warmup"] = {"steps": warmup}
         if metric:
             case["metric"] = metric
         return case
@@ -693,7 +692,7 @@ def schedule_cases():
     yield run("schedule_plateau_0",
               {"plateau": {"patience": 0, "factor": 0.5, "metric": "test_loss"}},
               lambda o: S.ReduceLROnPlateau(o, factor=0.5, patience=0), 16, 1, metric=metric)
-    yield run("schedule_warmup", None, None, 4, 5, warmup=8)
+    yield run("schedule_warmup", {}, None, 4, 5, warmup=8)
     yield run("schedule_warmup_step", step, lambda o: S.StepLR(o, 3, 0.1), 8, 3, warmup=5)
 
 
