@@ -54,6 +54,7 @@ struct command {
 
 /* In the order of the help. */
 #define COMMANDS(X) \
+    X(train) \
     X(help)
 
 #define X(name) extern const struct command command_##name;

@@ -17,6 +17,7 @@
 #include <time.h>
 
 #include "base/files.h"
+#include "base/sha256.h"
 #include "engine/model.h"
 #include "engine/schedule.h"
 
@@ -457,11 +458,24 @@ static void note(json_t *notes, const char *key, const char *fmt, ...)
     json_object_set_new(notes, key, json_string(text));
 }
 
+/* What must be equal for a checkpoint to be of this run; more epochs are welcome. */
+static void spec_mark(const struct job_spec *s, char out[SHA256_HEX])
+{
+    OWN_JSON json_t *doc = spec_identity(s);
+
+    json_object_del(doc, "epochs");
+    OWN_MEM char *text = json_dumps(doc, JSON_COMPACT | JSON_SORT_KEYS | JSON_REAL_PRECISION(17));
+    sha256_hex_of(text ? text : "", text ? strlen(text) : 0, out);
+}
+
 /* %a keeps every bit of a double. */
 int trainer_save(const struct trainer *t, const char *path, struct err *err)
 {
     OWN_JSON json_t *notes = json_object();
+    char mark[SHA256_HEX];
 
+    spec_mark(t->spec, mark);
+    json_object_set_new(notes, "spec", json_string(mark));
     note(notes, "step", "%ld", t->step);
     note(notes, "epoch", "%d", t->epoch);
     note(notes, "done", "%ld", t->done);
@@ -513,6 +527,12 @@ int trainer_load(struct trainer *t, const char *path, struct err *err)
                        NUMERICS_VERSION);
     if (model_load(t->plan, s, path, true, err) < 0)
         return -(int)err->code;
+    char mark[SHA256_HEX];
+    const char *theirs = safetensors_note(s, "spec");
+    spec_mark(t->spec, mark);
+    if (!theirs || strcmp(theirs, mark) != 0)
+        return err_set(err, ERR_CONFLICT, "%s: was made by another spec; only epochs may differ "
+                       "(resume with the spec and --set of the run, or start a new one)", path);
     t->step = (long)step;
     t->epoch = (int)epoch;
     t->done = (long)done;

@@ -1,0 +1,317 @@
+/* cli/train.c - muster train: a spec, here and now */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/own.h"
+#include "cli/cli.h"
+#include "cli/layers.h"
+#include "runtime/rundir.h"
+#include "runtime/trainer.h"
+#include "spec/spec.h"
+
+/* Lines of metrics by default: one for so many steps. */
+enum { LOG_EVERY = 100 };
+
+struct args {
+    const char *out, *device;
+    long threads, log_every;
+    int json, dry_run, resume, quiet;
+    struct option_list set;
+};
+
+static const struct option options[] = {
+    { "out", 'o', "DIR", "put the run there (default: runs/NAME)", OPTION_TEXT,
+      offsetof(struct args, out) },
+    { "threads", 0, "N", "use N threads (default: all cores that help); the result is the same",
+      OPTION_INT, offsetof(struct args, threads) },
+    { "set", 0, "KEY=VALUE", "change the spec, as in epochs=1, limit=2000, optimizer.sgd.lr=0.01",
+      OPTION_LIST, offsetof(struct args, set) },
+    { "resume", 0, NULL, "go on with the run in --out from its last checkpoint", OPTION_FLAG,
+      offsetof(struct args, resume) },
+    { "dry-run", 0, NULL, "print the resolved spec, the layers and the memory, and stop",
+      OPTION_FLAG, offsetof(struct args, dry_run) },
+    { "json", 0, NULL, "print one object a line", OPTION_FLAG, offsetof(struct args, json) },
+    { "log-every", 0, "N", "steps told by one line of metrics (default: 100)", OPTION_INT,
+      offsetof(struct args, log_every) },
+    { "device", 0, "auto|cpu", "where to compute", OPTION_TEXT, offsetof(struct args, device) },
+    { "quiet", 'q', NULL, "print nothing but errors", OPTION_FLAG, offsetof(struct args, quiet) },
+    { 0 }
+};
+
+/* ------------------------------------------------------------------ Ctrl-C */
+
+static struct trainer *running;         /* for the signal handler alone */
+
+/* The first signal ends the run at the next step with a checkpoint, the second ends the process. */
+static void on_signal(int sig)
+{
+    if (running)
+        trainer_stop(running);
+    signal(sig, SIG_DFL);
+}
+
+static void catch_signals(struct trainer *t)
+{
+    struct sigaction sa = { .sa_handler = on_signal };
+
+    running = t;
+    sigaction(SIGINT, &sa, NULL);
+    sigaction(SIGTERM, &sa, NULL);
+}
+
+static void release_signals(void)
+{
+    signal(SIGINT, SIG_DFL);
+    signal(SIGTERM, SIG_DFL);
+    running = NULL;
+}
+
+/* ------------------------------------------------------------------ telling */
+
+struct teller {
+    struct cli *cli;
+    const struct args *args;
+    struct rundir *dir;
+    struct err err;             /* the first failure to write; ends the run */
+    double drawn;               /* time of the last progress line */
+    bool line;                  /* a progress line is on the screen */
+    double loss;                /* smoothed, for the eye */
+};
+
+static double now(void)
+{
+    struct timespec ts;
+
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (double)ts.tv_sec + 1e-9 * (double)ts.tv_nsec;
+}
+
+static void clear_line(struct teller *w)
+{
+    if (w->line)
+        fputs("\r\033[K", stderr);
+    w->line = false;
+}
+
+static void draw_progress(struct teller *w, struct trainer *t, const struct train_event *e)
+{
+    const struct job_spec *s = trainer_spec(t);
+    double all = (double)e->steps_in_epoch * s->epochs;
+    double part = all > 0 ? (double)e->step / all : 0;
+
+    if (!w->cli->err_is_terminal || w->args->quiet || w->args->json || now() - w->drawn < 0.1)
+        return;
+    w->drawn = now();
+    fprintf(stderr, "\r\033[Kepoch %d/%d  %3.0f %%  step %ld  loss %.4f  %.0f samples/s", e->epoch + 1,
+            s->epochs, part * 100, e->step, w->loss, e->samples_per_s);
+    if (all > 0 && e->samples_per_s > 0)
+        fprintf(stderr, "  %.0f s left", (all - (double)e->step) * s->batch / e->samples_per_s);
+    w->line = true;
+}
+
+static void smooth_loss(struct teller *w, const struct train_event *e)
+{
+    for (long i = 0; i < e->n_results; i++)
+        w->loss = e->results[i].step == 0 ? e->results[i].loss
+                                          : w->loss + 0.01 * (e->results[i].loss - w->loss);
+}
+
+static void print_json(const struct teller *w, const struct train_event *e)
+{
+    if (e->kind == EVENT_STEPS) {
+        for (long i = 0; i < e->n_results; i++)
+            if ((e->results[i].step + 1) % w->args->log_every == 0)
+                printf("{\"step\": %ld, \"epoch\": %d, \"loss\": %.9g, \"samples_per_s\": %.1f}\n",
+                       e->results[i].step + 1, e->epoch + 1, e->results[i].loss, e->samples_per_s);
+        return;
+    }
+    if (e->kind != EVENT_TEST)
+        return;
+    printf("{\"step\": %ld, \"epoch\": %d", e->step, e->epoch);
+    for (int i = 0; i < e->test->n; i++)
+        printf(", \"test_%s\": %.9g", e->test->name[i], e->test->value[i]);
+    printf(", \"samples_per_s\": %.1f}\n", e->samples_per_s);
+}
+
+static void print_test(struct teller *w, struct trainer *t, const struct train_event *e)
+{
+    const struct job_spec *s = trainer_spec(t);
+
+    /* Tests every few steps would be hundreds of lines: a terminal sees the last in its progress
+     * line, a file all of them in metrics.jsonl. */
+    if (s->test.unit == EVERY_STEPS && now() - w->drawn < 0.5)
+        return;
+    clear_line(w);
+    w->drawn = now();
+    printf("epoch %d  step %ld  loss %.4f", e->epoch, e->step, w->loss);
+    for (int i = 0; i < e->test->n; i++)
+        printf("  test_%s %.4f", e->test->name[i], e->test->value[i]);
+    printf("  %.0f samples/s\n", e->samples_per_s);
+    fflush(stdout);
+}
+
+static int on_event(void *arg, struct trainer *t, const struct train_event *e)
+{
+    struct teller *w = arg;
+
+    if (e->kind == EVENT_STEPS) {
+        smooth_loss(w, e);
+        draw_progress(w, t, e);
+    }
+    if (w->args->json)
+        print_json(w, e);
+    else if (e->kind == EVENT_TEST && !w->args->quiet)
+        print_test(w, t, e);
+    if (rundir_record(w->dir, t, e, w->args->log_every, &w->err) < 0)
+        return 1;
+    return 0;
+}
+
+/* ------------------------------------------------------------------ the command */
+
+static int check_args(const struct args *a, struct err *err)
+{
+    if (a->device && strcmp(a->device, "auto") != 0 && strcmp(a->device, "cpu") != 0)
+        return err_set(err, ERR_INVALID, "--device %s: this build computes on the CPU alone (use "
+                       "auto or cpu)", a->device);
+    if (a->log_every < 1)
+        return err_set(err, ERR_INVALID, "--log-every wants a number from 1");
+    if (a->threads < 0 || a->threads > TEAM_MAX)
+        return err_set(err, ERR_INVALID, "--threads wants a number from 0 to %d", TEAM_MAX);
+    if (a->resume && !a->out)
+        return err_set(err, ERR_INVALID, "--resume needs --out DIR, the run to go on with");
+    return 0;
+}
+
+static int check_spec(const struct job_spec *s, struct err *err)
+{
+    static const char *const others[] = { "python", "command" };
+
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
+        if (json_object_get(s->doc, others[i]))
+            return err_set(err, ERR_INVALID, "%s: a \"%s\" job is not for train, which runs the "
+                           "native engine (give it data and model)", s->path, others[i]);
+    return 0;
+}
+
+static int open_run(const struct args *a, const struct job_spec *spec, struct trainer *t,
+                    struct rundir **out, struct err *err)
+{
+    OWN_MEM char *checkpoint = NULL;
+
+    if (!a->resume)
+        return rundir_create(a->out, spec, out, err);
+    if (rundir_resume(a->out, out, &checkpoint, err) < 0)
+        return -(int)err->code;
+    if (checkpoint && trainer_load(t, checkpoint, err) < 0)
+        return -(int)err->code;
+    if (!a->quiet)
+        fprintf(stderr, "going on from step %ld\n", trainer_step(t));
+    return 0;
+}
+
+static void print_end(const struct args *a, const struct rundir *dir, const struct fit_result *fit,
+                      const char *digest)
+{
+    if (a->json) {
+        printf("{\"ended\": \"%s\", \"steps\": %ld, \"epochs\": %d, \"samples_per_s\": %.1f, "
+               "\"seconds\": %.6f, \"digest\": \"%s\", \"run\": \"%s\"}\n", fit->why, fit->steps,
+               fit->epochs, fit->samples_per_s, fit->seconds, digest, rundir_path(dir));
+        return;
+    }
+    if (a->quiet)
+        return;
+    printf("%s: %ld steps in %.2f s, %.0f samples/s", fit->why, fit->steps, fit->seconds,
+           fit->samples_per_s);
+    for (int i = 0; i < fit->test.n; i++)
+        printf(", test_%s %.4f", fit->test.name[i], fit->test.value[i]);
+    printf("\nmodel   %s\ndigest  %s\n", rundir_path(dir), digest);
+}
+
+/* A stop by a person: everything is kept, and the way on is one line. */
+static int end_early(struct teller *w, struct trainer *t, const char *spec, struct err *err)
+{
+    if (rundir_checkpoint(w->dir, t, err) < 0)
+        return -(int)err->code;
+    fprintf(stderr, "stopped at step %ld; everything is in %s. To go on:\n"
+            "  muster train %s --out %s --resume", trainer_step(t), rundir_path(w->dir), spec,
+            rundir_path(w->dir));
+    for (int i = 0; i < w->args->set.n; i++)
+        fprintf(stderr, " --set '%s'", w->args->set.item[i]);
+    fputs("\n", stderr);
+    return 0;
+}
+
+static int train(struct cli *c, const struct args *a, const struct job_spec *spec, struct err *err)
+{
+    OWN(trainer) t = NULL;
+    OWN(rundir) dir = NULL;
+    struct fit_result fit;
+    char digest[65];
+
+    if (trainer_new(spec, (int)a->threads, &t, err) < 0)
+        return -(int)err->code;
+    if (a->dry_run) {
+        OWN_MEM char *text = spec_print(spec);
+        printf("%s\n", text ? text : "");
+        layers_print(trainer_graph(t), trainer_plan(t), stdout);
+        return 0;
+    }
+    if (open_run(a, spec, t, &dir, err) < 0)
+        return -(int)err->code;
+    struct teller w = { .cli = c, .args = a, .dir = dir };
+    catch_signals(t);
+    int rc = trainer_fit(t, on_event, &w, &fit, err);
+    release_signals();
+    clear_line(&w);
+    if (rc < 0) {
+        const char *last = rundir_last_checkpoint(dir);
+        return last ? err_add(err, "%s (last good checkpoint: %s)", spec->name, last)
+                    : err_add(err, "%s", spec->name);
+    }
+    if (w.err.code) {
+        *err = w.err;
+        return -(int)err->code;
+    }
+    if (fit.stopped)
+        return end_early(&w, t, spec->path, err);
+    if (rundir_finish(dir, t, &fit, digest, err) < 0)
+        return -(int)err->code;
+    print_end(a, dir, &fit, digest);
+    return 0;
+}
+
+static int run(struct cli *c, int argc, char **argv, struct err *err)
+{
+    struct args a = { .log_every = LOG_EVERY };
+    struct job_spec *spec = NULL;
+
+    int n = options_parse(options, argc, argv, &a, err);
+    if (n < 0)
+        return n;
+    if (n != 1)
+        return cli_usage(&command_train, err);
+    if (check_args(&a, err) < 0 || spec_read(argv[0], a.set.item, a.set.n, &spec, err) < 0)
+        return -(int)err->code;
+    int rc = check_spec(spec, err);
+    if (rc == 0)
+        rc = train(c, &a, spec, err);
+    spec_free(spec);
+    return rc;
+}
+
+const struct command command_train = {
+    .name = "train",
+    .args = "SPEC",
+    .summary = "train what a spec describes, on this machine",
+    .example = "muster train examples/fashion-lenet/train.yaml --out runs/lenet\n"
+               "muster train examples/fit-a-line/train.yaml --set epochs=10 --dry-run",
+    .more = "Ctrl-C saves a checkpoint and says how to go on. The model, its digest, metrics and\n"
+            "TensorBoard events are in the run's directory.",
+    .options = options,
+    .run = run,
+};
