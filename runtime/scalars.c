@@ -16,50 +16,16 @@
 
 #include "base/buf.h"
 #include "base/crc32c.h"
+#include "base/proto.h"
 
 /* Records wait until there are this many bytes, or a flush. */
-enum { GATHER = 32 << 10, TAG_MAX = 200 };
+enum { GATHER = 32 << 10 };
 
 struct scalars {
     int fd;
     struct buf wait;
     char path[4096];
 };
-
-/* ------------------------------------------------------------------ protobuf, as much as needed */
-
-static size_t put_varint(unsigned char *p, uint64_t v)
-{
-    size_t n = 0;
-
-    for (; v > 127; v >>= 7)
-        p[n++] = (unsigned char)(v | 128);
-    p[n++] = (unsigned char)v;
-    return n;
-}
-
-static size_t put_bytes(unsigned char *p, int field, const void *data, size_t n)
-{
-    size_t at = put_varint(p, (uint64_t)field << 3 | 2);
-
-    at += put_varint(p + at, n);
-    memcpy(p + at, data, n);
-    return at + n;
-}
-
-static size_t put_double(unsigned char *p, int field, double v)
-{
-    p[0] = (unsigned char)(field << 3 | 1);
-    memcpy(p + 1, &v, 8);
-    return 9;
-}
-
-static size_t put_float(unsigned char *p, int field, float v)
-{
-    p[0] = (unsigned char)(field << 3 | 5);
-    memcpy(p + 1, &v, 4);
-    return 5;
-}
 
 static double wall_time(void)
 {
@@ -77,15 +43,17 @@ static void put_le(unsigned char *p, uint64_t v, int bytes)
         p[i] = (unsigned char)(v >> 8 * i);
 }
 
-static int add_record(struct scalars *s, const unsigned char *data, size_t n, struct err *err)
+static int add_record(struct scalars *s, const struct buf *event, struct err *err)
 {
     unsigned char head[12], tail[4];
 
-    put_le(head, n, 8);
+    if (buf_ok(event, err) < 0)
+        return -(int)err->code;
+    put_le(head, event->n, 8);
     put_le(head + 8, crc32c_masked(head, 8), 4);
-    put_le(tail, crc32c_masked(data, n), 4);
+    put_le(tail, crc32c_masked(event->data, event->n), 4);
     buf_append(&s->wait, head, sizeof head);
-    buf_append(&s->wait, data, n);
+    buf_append(&s->wait, event->data, event->n);
     buf_append(&s->wait, tail, sizeof tail);
     return s->wait.n < GATHER ? 0 : scalars_flush(s, err);
 }
@@ -110,7 +78,7 @@ int scalars_open(const char *dir, struct scalars **out, struct err *err)
 {
     OWN(scalars) s = calloc(1, sizeof *s);
     char host[256] = "localhost";
-    unsigned char event[64];
+    OWN_BUF event = BUF_INIT;
 
     if (!s)
         return err_set(err, ERR_NOMEM, "no memory for an events file");
@@ -120,9 +88,9 @@ int scalars_open(const char *dir, struct scalars **out, struct err *err)
     s->fd = open(s->path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
     if (s->fd < 0)
         return err_set(err, ERR_IO, "%s: %s", s->path, strerror(errno));
-    size_t n = put_double(event, 1, wall_time());
-    n += put_bytes(event + n, 3, "brain.Event:2", 13);
-    if (add_record(s, event, n, err) < 0)
+    proto_double(&event, 1, wall_time());
+    proto_text(&event, 3, "brain.Event:2");
+    if (add_record(s, &event, err) < 0)
         return -(int)err->code;
     *out = TAKE(s);
     return 0;
@@ -144,15 +112,13 @@ void scalars_free(struct scalars *s)
 
 int scalars_add(struct scalars *s, const char *tag, long step, double value, struct err *err)
 {
-    unsigned char val[TAG_MAX + 32], summary[TAG_MAX + 48], event[TAG_MAX + 96];
-    size_t length = strnlen(tag, TAG_MAX);
+    OWN_BUF val = BUF_INIT, summary = BUF_INIT, event = BUF_INIT;
 
-    size_t n = put_bytes(val, 1, tag, length);
-    n += put_float(val + n, 2, (float)value);
-    n = put_bytes(summary, 1, val, n);
-    size_t at = put_double(event, 1, wall_time());
-    event[at++] = 2 << 3;
-    at += put_varint(event + at, (uint64_t)step);
-    at += put_bytes(event + at, 5, summary, n);
-    return add_record(s, event, at, err);
+    proto_text(&val, 1, tag);
+    proto_float(&val, 2, (float)value);
+    proto_message(&summary, 1, &val);
+    proto_double(&event, 1, wall_time());
+    proto_int(&event, 2, step);
+    proto_message(&event, 5, &summary);
+    return add_record(s, &event, err);
 }

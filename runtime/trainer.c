@@ -20,6 +20,7 @@
 #include "base/sha256.h"
 #include "engine/model.h"
 #include "engine/schedule.h"
+#include "engine/test.h"
 
 /* The most steps told in one event; also bounds how late a stop is noticed. */
 enum { RUN_STEPS = 2048 };
@@ -157,59 +158,15 @@ long trainer_step(const struct trainer *t) { return t->step; }
 
 /* ------------------------------------------------------------------ tests */
 
-struct test_pass {
-    struct trainer *t;
-    const struct stretch *data;
-    long pos;
-};
-
-static double row_number(const struct stretch *s, int field, long pos)
-{
-    const struct field *f = &s->field[field];
-    const char *row = (const char *)f->base + (size_t)s->order[pos] * f->stride;
-
-    return f->type == DTYPE_I32 ? *(const int32_t *)(const void *)row :
-                                  *(const float *)(const void *)row;
-}
-
-static int add_batch(void *arg, const struct step_result *r)
-{
-    struct test_pass *pass = arg;
-    struct plan *p = pass->t->plan;
-
-    for (int i = 0; i < r->n; i++) {
-        double weight = p->weight_field < 0 ? 1 :
-                        row_number(pass->data, p->weight_field, pass->pos + i);
-        metrics_add(pass->t->metrics, plan_output(p, i),
-                    row_number(pass->data, p->target_field, pass->pos + i), p->sample_loss[i],
-                    weight);
-    }
-    pass->pos += r->n;
-    return 0;
-}
-
 int trainer_test(struct trainer *t, struct test_result *out, struct err *err)
 {
-    struct stretch data;
-    long samples = 0;
+    long samples;
 
     if (!t->test_data)
         return err_set(err, ERR_CONFLICT, "%s: has no test set (add data.test or data.split)",
                        t->spec->path);
-    metrics_reset(t->metrics);
-    if (dataset_rewind(t->test_data, 0, 0, err) < 0)
+    if (plan_test(t->plan, t->test_data, t->metrics, &samples, err) < 0)
         return -(int)err->code;
-    for (;;) {
-        if (dataset_stretch(t->test_data, &data, err) < 0)
-            return -(int)err->code;
-        if (data.n == 0)
-            break;
-        struct test_pass pass = { t, &data, 0 };
-        plan_eval(t->plan, &data, 0, LONG_MAX, NULL, add_batch, &pass);
-        samples += data.n;
-        if (data.last)
-            break;
-    }
     out->n = metrics_count(t->metrics);
     out->samples = samples;
     for (int i = 0; i < out->n; i++) {
