@@ -67,7 +67,8 @@ def clone(tmp_path):
 
 @pytest.mark.parametrize("page", [str(p.relative_to(ROOT)) for p in PAGES])
 def test_the_commands_of_a_page_work(page, clone, tmp_path):
-    script = [line for block in BLOCK.findall((ROOT / page).read_text()) for line in lines_to_run(block)]
+    blocks = BLOCK.findall((ROOT / page).read_text())
+    script = [line for block in blocks for line in lines_to_run(block)]
     if not script:
         pytest.skip("shows no command that is run here")
     env = {**os.environ, "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}",
