@@ -131,6 +131,7 @@ struct plan {
     const struct field *field;          /* of the current stretch */
     int n_fields;
     const uint32_t *order;
+    long n_order;                       /* positions in it: what a kernel may look ahead to */
     int batch;                          /* the most samples of a step */
     int shards;
     bool train;                         /* has backward stages */

@@ -188,6 +188,7 @@ static long run_steps(struct run *r)
     p->field = r->data->field;
     p->n_fields = r->data->n_fields;
     p->order = r->data->order;
+    p->n_order = r->data->n;
     team_run(p->team, run_member, r);
     return r->done;
 }

@@ -22,7 +22,11 @@
 #define INLINE static inline __attribute__((always_inline))
 #define KERNEL static __attribute__((noinline)) /* registers of its own; visible to a profiler */
 #define ALIGNED _Alignas(64)
+#if defined ISA_SCALAR
+#define UNROLL                  /* bits, not speed: lanes are loops already */
+#else
 #define UNROLL _Pragma("GCC unroll 32")
+#endif
 
 /* Makes a pointer unknown to the compiler: else gcc carries loaded values from one round of a loop
  * to the next, runs out of registers and spills. */
@@ -178,10 +182,16 @@ INLINE v8 v8_add(v8 a, v8 b) { LANES8(a.f[i] + b.f[i]); }
 #endif
 
 INLINE v16 v_zero(void) { return v_set1(0); }
-/* x > y ? x : y, so NaN in x gives y; a tie keeps y */
+/* x > y ? x : y, so NaN in x gives y; a tie keeps y. This is what the processor's max does. */
+#if defined ISA_AVX512
+INLINE v16 v_max(v16 x, v16 y) { return _mm512_max_ps(x, y); }
+#elif defined ISA_AVX2
+INLINE v16 v_max(v16 x, v16 y) { return (v16){ _mm256_max_ps(x.l, y.l), _mm256_max_ps(x.h, y.h) }; }
+#else
 INLINE v16 v_max(v16 x, v16 y) { return v_sel_gt(x, y, x, y); }
+#endif
 INLINE v16 v_min(v16 x, v16 y) { return v_sel_gt(y, x, x, y); }
-INLINE v16 v_relu(v16 a) { return v_sel_gt(a, v_zero(), a, v_zero()); }
+INLINE v16 v_relu(v16 a) { return v_max(a, v_zero()); }
 
 /* The sum of the lanes. The tree: quad q = (a[4q] + a[4q+2]) + (a[4q+1] + a[4q+3]);
  * sum = (quad0 + quad1) + (quad2 + quad3). */
