@@ -19,6 +19,7 @@
 #define ALONE KEY_ALONE
 #define OPEN KEY_OPEN
 #define NAME KEY_NAME
+#define NATIVE KEY_NATIVE
 
 #define TABULAR "csv|json|tfrecord"
 
@@ -26,31 +27,31 @@ const char key_metrics[] = "loss|accuracy|precision|recall|auc|mae|rmse|r2";
 
 static const struct key keys[] = {
     /* the top level */
-    { "", "name", KEY_TEXT, .why = "the job's name; by default the folder's or the file's" },
-    { "", "data", KEY_MAP, .of = "data", .why = "what to learn from" },
-    { "", "model", KEY_MODEL, .of = "model", .why = "a list of layers, a graph, or wide_and_deep" },
-    { "", "loss", KEY_MAP, .of = "loss", .why = "what training makes small" },
-    { "", "optimizer", KEY_MAP, .of = "optimizer",
+    { "", "name", KEY_TEXT, NAME, .why = "the job's name; by default the folder's or the file's" },
+    { "", "data", KEY_MAP, NATIVE, .of = "data", .why = "what to learn from" },
+    { "", "model", KEY_MODEL, NATIVE, .of = "model", .why = "a list of layers, a graph, or wide_and_deep" },
+    { "", "loss", KEY_MAP, NATIVE, .of = "loss", .why = "what training makes small" },
+    { "", "optimizer", KEY_MAP, NATIVE, .of = "optimizer",
       .why = "how a gradient changes the weights; wide_and_deep may have one for each part" },
-    { "", "clip", KEY_MAP, .of = "clip", .why = "a limit on gradients" },
-    { "", "schedule", KEY_MAP, .of = "schedule", .why = "how the learning rate changes" },
-    { "", "metrics", KEY_METRICS, .value = "[]",
+    { "", "clip", KEY_MAP, NATIVE, .of = "clip", .why = "a limit on gradients" },
+    { "", "schedule", KEY_MAP, NATIVE, .of = "schedule", .why = "how the learning rate changes" },
+    { "", "metrics", KEY_METRICS, NATIVE, .value = "[]",
       .why = "what a test reports beside the loss: accuracy, top_5 (any top_K), precision, recall, "
              "auc, mae, rmse, r2" },
-    { "", "batch", KEY_WHOLE, FROM(1), .value = "32", .why = "samples in a step" },
-    { "", "epochs", KEY_WHOLE, FROM(1), .value = "1", .why = "passes over the training rows" },
-    { "", "test", KEY_MAP, .of = "test", .value = "{}", .why = "when to test" },
-    { "", "stop", KEY_STOP, .of = "stop", .why = "when to stop before the last epoch" },
-    { "", "checkpoint", KEY_MAP, .of = "checkpoint", .value = "{}",
+    { "", "batch", KEY_WHOLE, NATIVE, FROM(1), .value = "32", .why = "samples in a step" },
+    { "", "epochs", KEY_WHOLE, NATIVE, FROM(1), .value = "1", .why = "passes over the training rows" },
+    { "", "test", KEY_MAP, NATIVE, .of = "test", .value = "{}", .why = "when to test" },
+    { "", "stop", KEY_STOP, NATIVE, .of = "stop", .why = "when to stop before the last epoch" },
+    { "", "checkpoint", KEY_MAP, NATIVE, .of = "checkpoint", .value = "{}",
       .why = "when to save the whole state" },
-    { "", "seed", KEY_WHOLE, COUNT_FROM(0), .value = "1",
+    { "", "seed", KEY_WHOLE, NATIVE, COUNT_FROM(0), .value = "1",
       .why = "of the initial weights, the sample order and drop-out" },
-    { "", "shards", KEY_WHOLE, WITHIN(1, 4096),
+    { "", "shards", KEY_WHOLE, NATIVE, WITHIN(1, 4096),
       .why = "fixed parts of a batch, the same for any number of workers; by default the largest "
              "power of two up to 8 and the batch" },
-    { "", "init", KEY_PATH, .why = "initial weights by name (safetensors)" },
-    { "", "order", KEY_PATH, .why = "sample order: row numbers as uint32, epoch after epoch" },
-    { "", "threads", KEY_WHOLE, WITHIN(0, 4096), .value = "0", .why = "0: all cores that help" },
+    { "", "init", KEY_PATH, NATIVE, .why = "initial weights by name (safetensors)" },
+    { "", "order", KEY_PATH, NATIVE, .why = "sample order: row numbers as uint32, epoch after epoch" },
+    { "", "threads", KEY_WHOLE, NATIVE, WITHIN(0, 4096), .value = "0", .why = "0: all cores that help" },
     { "", "workers", KEY_RANGE, WITHIN(1, 4096), .value = "1",
       .why = "how many processes share the job: 2, or least..most" },
     { "", "resources", KEY_MAP, .of = "resources", .why = "what each worker needs" },
@@ -127,11 +128,16 @@ static const struct key keys[] = {
     { "feature", "hash", KEY_WHOLE, HEAD, FROM(1), .why = "any text, hashed to N buckets" },
     { "feature", "bucketize", KEY_TEXT, HEAD, .why = "the bucket that this column's number is in" },
     { "feature", "boundaries", KEY_NUMBERS, ANY_NUMBER, .why = "of the buckets, ascending" },
+    { "feature", "cross", KEY_GROUP, HEAD,
+      .why = "these categorical features together, hashed; they stand before it" },
+    { "feature", "buckets", KEY_WHOLE, FROM(1), .why = "of a cross; by default 1000" },
     { "numeric", "scale", KEY_WORD, SHORT, .of = "standard|range|none", .value = "standard",
       .why = "standard: (x - mean) / deviation; range: (x - mean) / (max - min)" },
     { "numeric", "mean", KEY_NUMBER, ANY_NUMBER, .why = "known beforehand, with variance" },
     { "numeric", "variance", KEY_NUMBER, OPEN, NUMBER_FROM(0),
       .why = "known beforehand, with mean" },
+    { "numeric", "min", KEY_NUMBER, ANY_NUMBER, .why = "known beforehand, for scale: range" },
+    { "numeric", "max", KEY_NUMBER, ANY_NUMBER, .why = "known beforehand, for scale: range" },
     { "numeric", "log", KEY_BOOL, .value = "false", .why = "log(1 + x) before scaling" },
 
     /* model */
@@ -345,16 +351,6 @@ const struct key *key_flagged(const char *map, unsigned flags)
     return NULL;
 }
 
-const char *key_kind_words(enum key_kind kind)
-{
-    static const char *const words[] = {
-#define X(name, text) [KEY_##name] = text,
-        KEY_KINDS(X)
-#undef X
-    };
-    return words[kind];
-}
-
 int key_is_word(const char *list, const char *word)
 {
     size_t n = strlen(word);
@@ -381,13 +377,78 @@ const char *key_near_word(const char *list, const char *word, char *buf, size_t 
     return near.word;
 }
 
+int key_is_name(const char *text)
+{
+    size_t n = strlen(text);
+    const char *letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.";
+
+    return n > 0 && n <= 63 && text[0] != '.' && text[0] != '-' && strspn(text, letters) == n;
+}
+
+/* What PyTorch, Keras and others call the same thing. */
+static const struct {
+    const char *theirs, *ours;
+} synonyms[] = {
+    { "acc", "accuracy" },              { "avg_pool2d", "avgpool" },
+    { "batch_size", "batch" },          { "bce", "bce_with_logits" },
+    { "categories", "vocabulary" },     { "class_names", "labels" },
+    { "conv", "conv2d" },               { "dataset", "data" },
+    { "dense", "linear" },              { "embedding_dim", "dim" },
+    { "fc", "linear" },                 { "hash_bucket", "hash" },
+    { "iterations", "steps" },          { "kernel_size", "kernel" },
+    { "layers", "model" },              { "learning_rate", "lr" },
+    { "lr_scheduler", "schedule" },     { "max_pool2d", "maxpool" },
+    { "mean_squared_error", "squared_error" }, { "mse", "squared_error" },
+    { "mse_loss", "squared_error" },    { "mae", "l1" },
+    { "negative_slope", "slope" },      { "network", "model" },
+    { "nll_loss", "nll" },              { "num_embeddings", "rows" },
+    { "num_epochs", "epochs" },         { "optim", "optimizer" },
+    { "out_channels", "out" },          { "out_features", "out" },
+    { "rate", "p" },                    { "scheduler", "schedule" },
+    { "smooth_l1", "huber" },           { "std", "variance" },
+    { "units", "out" },                 { "val", "test" },
+    { "valid", "test" },                { "validation", "test" },
+    { "width", "out" },
+};
+
 const char *key_near(const char *map, const char *word)
 {
     struct near near = near_to(word);
+    const struct key *begins = NULL;
+    int n_begin = 0;
 
-    for (const struct key *k = key_next(map, NULL); k; k = key_next(map, k))
+    for (size_t i = 0; i < sizeof synonyms / sizeof synonyms[0]; i++)
+        if (strcmp(synonyms[i].theirs, word) == 0 && key_find(map, synonyms[i].ours))
+            return synonyms[i].ours;
+    for (const struct key *k = key_next(map, NULL); k; k = key_next(map, k)) {
         near_try(&near, k->name);
-    return near.word;
+        if (strlen(word) >= 3 && strncmp(k->name, word, strlen(word)) == 0 && !n_begin++)
+            begins = k;
+    }
+    return n_begin == 1 ? begins->name : near.word;
+}
+
+const char *key_map_words(const char *map)
+{
+    static const char *const words[][2] = {
+        { "source", "data.train" },     { "split", "data.split" },
+        { "scale", "data.scale" },      { "feature", "a feature" },
+        { "layer", "a layer" },         { "node", "a node of a graph" },
+        { "rule", "a stop rule" },      { "", "a spec" },
+    };
+
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
+        if (strcmp(words[i][0], map) == 0)
+            return words[i][1];
+    return map;
+}
+
+const char *key_home(const char *name)
+{
+    for (int i = 0; i < KEYS; i++)
+        if (strcmp(keys[i].name, name) == 0)
+            return *keys[i].map ? key_map_words(keys[i].map) : "the top level";
+    return NULL;
 }
 
 /* " from 1", " above 0", " from 0 to 1", or nothing where any number will do. */
@@ -405,33 +466,36 @@ static void range_words(const struct key *k, char *out, size_t size)
         snprintf(out, size, " up to %.10g", k->max);
 }
 
-static int has_range(enum key_kind kind)
+/* "a, b or c" of "a|b|c". */
+static void word_list(const char *of, char *out, size_t size)
 {
-    return kind == KEY_WHOLE || kind == KEY_NUMBER || kind == KEY_NUMBERS || kind == KEY_WHOLES ||
-           kind == KEY_PAIR;
+    size_t at = 0;
+
+    out[0] = 0;
+    for (const char *c = of; *c && at + 6 < size; c++) {
+        const char *glue = strchr(c + 1, '|') ? ", " : " or ";
+        at += (size_t)snprintf(out + at, size - at, *c == '|' ? glue : "%c", *c);
+    }
 }
 
 void key_expected(const struct key *k, char *out, size_t size)
 {
-    char range[80] = "", some[160];
+    static const char *const words[] = {
+#define X(name, text) [KEY_##name] = text,
+        KEY_KINDS(X)
+#undef X
+    };
+    const char *text = words[k->kind], *mark = strchr(text, '#');
+    char range[80];
 
-    if (has_range(k->kind))
-        range_words(k, range, sizeof range);
-    if (k->kind == KEY_WORD) {
-        size_t at = 0;
-        for (const char *c = k->of; *c && at + 4 < sizeof some; c++)
-            at += (size_t)snprintf(some + at, sizeof some - at, *c == '|' ? ", " : "%c", *c);
-        char *last = strrchr(some, ',');
-        if (last && last != strchr(some, ','))          /* three words and more */
-            snprintf(out, size, "one of %s", some);
-        else if (last)
-            snprintf(out, size, "%.*s or%s", (int)(last - some), some, last + 1);
-        else
-            snprintf(out, size, "%s", some);
-    } else if (k->count) {
+    range_words(k, range, sizeof range);
+    if (k->kind == KEY_WORD)
+        word_list(k->of, out, size);
+    else if (k->count)
         snprintf(out, size, "a list of %d %s%s", k->count,
-                 k->kind == KEY_PATHS || k->kind == KEY_TEXTS ? "paths" : "numbers", range);
-    } else {
-        snprintf(out, size, "%s%s", key_kind_words(k->kind), range);
-    }
+                 k->kind == KEY_PATHS ? "paths" : "numbers", k->kind == KEY_PATHS ? "" : range);
+    else if (mark)
+        snprintf(out, size, "%.*s%s%s", (int)(mark - text), text, range, mark + 1);
+    else
+        snprintf(out, size, "%s", text);
 }

@@ -22,9 +22,10 @@
  *                   "task": "classification"|"regression" (absent: infer it),
  *                   "derived": {"tip": "tips > 0.2 * fare"},
  *                   "features": {"fare": FEATURE, ...} (absent: every other column is numeric)
- *     FEATURE       {"numeric": {"scale": "standard"|"range"|"none", "log": false}}, with "mean" and
- *                   "variance" when given; {"vocabulary": "auto"} or {"vocabulary": ["a", "b"]};
- *                   {"identity": 78}; {"hash": 100}; {"bucketize": "hour", "boundaries": [6, 10]}
+ *     FEATURE       {"numeric": {"scale": "standard"|"range"|"none", "log": false}}, with "mean",
+ *                   "variance", "min", "max" when given; {"vocabulary": "auto"} or {"vocabulary": ["a", "b"]};
+ *                   {"identity": 78}; {"hash": 100}; {"bucketize": "hour", "boundaries": [6, 10]};
+ *                   {"cross": ["a", "b"], "buckets": 1000}
  *   model           [LAYER, ...], or {"nodes": {"a": {LAYER, "from": ["b", "c"]}}, "output": "a"}, or
  *                   {"wide_and_deep": {"hidden": [64, 32], "embedding": 8, "cross": [["a", "b"]],
  *                    "cross_buckets": 1000, "dropout": 0.0}}
@@ -48,8 +49,8 @@
  *   clip            {"norm": 1.0} or {"value": 0.5}; absent: none
  *   schedule        {"step": {"every": 30, "gamma": 0.1}}, {"cosine": {"epochs": 20, "min": 0.0}} or
  *                   {"plateau": {"patience": 10, "factor": 0.1, "metric": "test_loss"}}, with or
- *                   without (or only) "warmup": {"steps": 100}; absent: constant. `min` is a factor
- *                   of nothing: it is a learning rate
+ *                   without (or only) "warmup": {"steps": 100}; absent: constant. `min` is a
+ *                   learning rate, not a factor
  *   metrics         ["accuracy", "top_5"]
  *   test            {"every": "10 steps"|"1 epoch"|"never"}
  *   stop            {"test_loss": {"below": 0.2}, "patience": 5}
@@ -57,25 +58,28 @@
  *   workers         "1..4"
  *   batch epochs seed shards threads        integers
  *   init order run_on image                 texts
+ *
+ * A normal form is itself a spec: dumped as JSON or printed as YAML it reads back as it is.
  */
 #ifndef MUSTER_SPEC_KEYS_H
 #define MUSTER_SPEC_KEYS_H
 
 #include <stddef.h>
 
-/*      kind       what a message and the reference call it */
+/*      kind       what a message and the reference call it; # is where its range goes */
 #define KEY_KINDS(X)                                                                    \
     X(TEXT,       "a text")                                                             \
     X(PATH,       "a path")                                                             \
     X(WORD,       "one of the words")           /* `of`: "stop|skip|fill" */            \
     X(BOOL,       "true or false")                                                      \
-    X(WHOLE,      "a whole number")                                                     \
-    X(NUMBER,     "a number")                                                           \
-    X(NUMBERS,    "a number or a list of them")         /* normal: a list */            \
-    X(WHOLES,     "a list of whole numbers")                                            \
-    X(PAIR,       "a whole number or [height, width]")  /* normal: [h, w] */            \
+    X(WHOLE,      "a whole number#")                                                    \
+    X(NUMBER,     "a number#")                                                          \
+    X(NUMBERS,    "a number# or a list of them")        /* normal: a list */            \
+    X(WHOLES,     "a list of whole numbers#")                                           \
+    X(PAIR,       "a whole number# or [height, width]") /* normal: [h, w] */            \
     X(TEXTS,      "a text or a list of texts")          /* normal: a list */            \
     X(PATHS,      "a path or a list of paths")          /* normal: a list */            \
+    X(GROUP,      "a list of two names or more")                                        \
     X(GROUPS,     "a list of lists of names")                                           \
     X(HEADER,     "true, false or a list of column names")                              \
     X(SHUFFLE,    "true, false or a number of rows")                                    \
@@ -106,6 +110,7 @@ enum key_flag {
     KEY_ALONE = 1 << 3,         /* lets its map do without a head */
     KEY_OPEN = 1 << 4,          /* a number above `min`, not equal to it */
     KEY_NAME = 1 << 5,          /* a layer's name: by default counted, `value` is the stem */
+    KEY_NATIVE = 1 << 6,        /* has no place beside a program of the user's own */
 };
 
 struct key {
@@ -131,17 +136,25 @@ const struct key *key_next(const char *map, const struct key *k);
 /* The first row of the map with one of `flags`; NULL: none. */
 const struct key *key_flagged(const char *map, unsigned flags);
 
-/* The key of the map nearest to a misspelt word; NULL: nothing is near. */
+/* The key of the map that was probably meant: another library's word for it, the one key that
+ * begins so, or the nearest by spelling; NULL: none. */
 const char *key_near(const char *map, const char *word);
+
+/* Where a key that is not in this map belongs: "data.train", "sgd"; NULL: nowhere. */
+const char *key_home(const char *name);
+
+/* What a message and the reference call a map: "data.train" for "source". */
+const char *key_map_words(const char *map);
 
 /* What the key's value has to be, with its range: "a whole number from 1". */
 void key_expected(const struct key *k, char *out, size_t size);
 
-const char *key_kind_words(enum key_kind kind);
-
 int key_is_word(const char *list, const char *word);    /* 1: `word` is one of "a|b|c" */
 /* Nearest of a list "a|b|c"; NULL: nothing is near. `buf` holds the answer. */
 const char *key_near_word(const char *list, const char *word, char *buf, size_t size);
+
+/* 1: fit to name a job, a layer and its tensors, and files after them. */
+int key_is_name(const char *text);
 
 /* Words of `metrics`, beside top_1, top_2, ... */
 extern const char key_metrics[];

@@ -11,7 +11,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/near.h"
 #include "spec/keys.h"
 
 struct reader {
@@ -39,7 +38,7 @@ static int give(json_t *made, json_t **out, struct err *err)
     return 0;
 }
 
-enum { PLACE = 300, PATH = 200 };
+enum { PLACE = 160, PATH = 160 };      /* leaves room for the sentence in struct err */
 
 /* "file:12:5: model[3].linear.out: " for a value, written once for all messages. */
 static void where(const struct reader *r, const struct value *v, int of_key, char *out, size_t size)
@@ -74,14 +73,6 @@ static int wrong(const struct reader *r, const struct value *v, const char *expe
     return err_set(err, ERR_INVALID, "%sexpected %s, got %s", at, expected, found);
 }
 
-static int wrong_key(const struct reader *r, const struct key *k, const struct value *v,
-                     struct err *err)
-{
-    char expected[256];
-
-    key_expected(k, expected, sizeof expected);
-    return wrong(r, v, expected, err);
-}
 
 static int is_digit(char c)
 {
@@ -142,17 +133,62 @@ static int scan_bool(const struct value *v, int *out)
     return *out || strcmp(v->text, "false") == 0;
 }
 
+/* What makes a value that looks right wrong, and how to write it. */
+static void hint(const struct reader *r, const struct key *k, const struct value *v, char *out,
+                 size_t size)
+{
+    const char *t = v->kind == VALUE_SCALAR ? v->text : "";
+    size_t sign = *t == '-' || *t == '+';
+    double x;
+
+    out[0] = 0;
+    if (k->kind == KEY_BOOL || k->kind == KEY_HEADER || k->kind == KEY_SHUFFLE) {
+        if (key_is_word("yes|Yes|YES|on|On|ON|True|TRUE|y|Y", t))
+            snprintf(out, size, " (write true)");
+        else if (key_is_word("no|No|NO|off|Off|OFF|False|FALSE|n|N", t))
+            snprintf(out, size, " (write false)");
+        return;
+    }
+    int whole = k->kind == KEY_WHOLE || k->kind == KEY_PAIR || k->kind == KEY_WHOLES;
+    if ((!whole && k->kind != KEY_NUMBER && k->kind != KEY_NUMBERS) || !*t)
+        return;
+    if (t[strspn(t + sign, "0123456789_") + sign] == 0 && strchr(t, '_'))
+        snprintf(out, size, " (write it without \"_\")");
+    else if (strncmp(t + sign, "0x", 2) == 0 || strncmp(t + sign, "0o", 2) == 0)
+        snprintf(out, size, " (write it in decimal)");
+    else if (t[strspn(t + sign, "0123456789.,") + sign] == 0 && strchr(t, ','))
+        snprintf(out, size, " (write it with a point and without other marks)");
+    else if (!scan_number(r, t, &x))
+        return;
+    else if (!v->plain)
+        snprintf(out, size, " (write it without quotes)");
+    else if (whole && t[sign] == '0' && is_digit(t[sign + 1]))
+        snprintf(out, size, " (write it without the leading zero)");
+    else if (whole && x == floor(x) && fabs(x) < 1e15 && strpbrk(t, ".eE"))
+        snprintf(out, size, " (write %.0f)", x);
+}
+
+static int wrong_key(const struct reader *r, const struct key *k, const struct value *v,
+                     struct err *err)
+{
+    char expected[256], more[100];
+
+    key_expected(k, expected, sizeof expected);
+    hint(r, k, v, more, sizeof more);
+    wrong(r, v, expected, err);
+    size_t n = strlen(err->text);
+    snprintf(err->text + n, sizeof err->text - n, "%s", more);
+    return -(int)err->code;
+}
+
 static int read_text(struct reader *r, const struct key *k, const struct value *v, json_t **out,
                      struct err *err)
 {
     if (v->kind != VALUE_SCALAR || (v->plain && !*v->text))
         return wrong_key(r, k, v, err);
-    if (k->flags & KEY_NAME) {
-        size_t n = strlen(v->text);
-        if (!n || n > 63 || strspn(v->text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-                                            "0123456789_.-") != n)
-            return wrong(r, v, "a name of at most 63 letters, digits, \"_\", \".\" or \"-\"", err);
-    }
+    if ((k->flags & KEY_NAME) && !key_is_name(v->text))
+        return wrong(r, v, "a name: up to 63 letters, digits, \"_\", \".\" or \"-\", a letter or "
+                     "digit first", err);
     return give(json_string(v->text), out, err);
 }
 
@@ -179,16 +215,16 @@ static int unknown_word(const struct reader *r, const struct value *v, const cha
 static int read_word(struct reader *r, const struct key *k, const struct value *v, json_t **out,
                      struct err *err)
 {
-    char words[256], expected[256];
+    char words[256];
 
     if (v->kind == VALUE_SCALAR && key_is_word(k->of, v->text))
         return give(json_string(v->text), out, err);
     const char *near = v->kind == VALUE_SCALAR
                            ? key_near_word(k->of, v->text, words, sizeof words) : NULL;
-    if (wrong_key(r, k, v, err) < 0 && near) {
-        snprintf(expected, sizeof expected, " (did you mean \"%s\"?)", near);
-        strncat(err->text, expected, sizeof err->text - strlen(err->text) - 1);
-    }
+    wrong_key(r, k, v, err);
+    size_t n = strlen(err->text);
+    if (near)
+        snprintf(err->text + n, sizeof err->text - n, " (did you mean \"%s\"?)", near);
     return -(int)err->code;
 }
 
@@ -319,7 +355,7 @@ static int read_group(struct reader *r, const struct key *k, const struct value 
                       struct err *err)
 {
     if (v->kind != VALUE_LIST || v->n < 2)
-        return wrong(r, v, "a list of two features or more", err);
+        return wrong(r, v, "a list of two names or more", err);
     return read_texts(r, k, v, out, err);
 }
 
@@ -350,9 +386,12 @@ static int read_shuffle(struct reader *r, const struct key *k, const struct valu
 static int read_vocabulary(struct reader *r, const struct key *k, const struct value *v,
                            json_t **out, struct err *err)
 {
+    int word = v->kind == VALUE_SCALAR && strcmp(v->text, "auto") == 0;
+    int nothing = v->kind == VALUE_MAP && !v->child;    /* "payment: vocabulary" */
+
     if (v->kind == VALUE_LIST && v->n)
         return read_texts(r, k, v, out, err);
-    if (v->kind != VALUE_SCALAR || strcmp(v->text, "auto") != 0)
+    if (!word && !nothing)
         return wrong_key(r, k, v, err);
     return give(json_string("auto"), out, err);
 }
@@ -374,10 +413,17 @@ static int scan_range(const char *text, long long *a, long long *b)
 static int read_rows(struct reader *r, const struct key *k, const struct value *v, json_t **out,
                      struct err *err)
 {
-    long long a, b;
+    const struct value *low = value_item(v, 0), *high = value_item(v, 1);
+    long long a, b = -1;
 
-    if (v->kind != VALUE_SCALAR || !scan_range(v->text, &a, &b))
+    if (v->kind == VALUE_LIST) {        /* the normal form: [0, 404] or [404, null] */
+        if (v->n != 2 || low->kind != VALUE_SCALAR || !scan_whole(low->text, &a) || a < 0 ||
+            (!value_is_null(high) &&
+             (high->kind != VALUE_SCALAR || !scan_whole(high->text, &b) || b < 0)))
+            return wrong_key(r, k, v, err);
+    } else if (v->kind != VALUE_SCALAR || !scan_range(v->text, &a, &b)) {
         return wrong_key(r, k, v, err);
+    }
     if (a < 0)
         a = 0;
     if (b >= 0 && b <= a)
@@ -446,6 +492,8 @@ static int is_metric(const char *text)
 
 static const char *near_metric(const char *text, char *buf, size_t size)
 {
+    if (strncmp(text, "acc", 3) == 0)
+        return "accuracy";
     return key_near_word(key_metrics, text, buf, size);
 }
 
@@ -500,10 +548,15 @@ static int unknown_key(const struct reader *r, const struct value *child, const 
 
     value_place(child, r->file, 1, place, sizeof place);
     if (*map)
-        snprintf(in, sizeof in, " in %s", map);
-    if (near)
-        return err_set(err, ERR_INVALID, "%s: unknown key \"%.40s\"%s (did you mean \"%s\"?)",
-                       place, child->key, in, near);
+        snprintf(in, sizeof in, " in %s", key_map_words(map));
+    if (strcmp(map, "layer") == 0 && key_find("node", child->key))
+        return err_set(err, ERR_INVALID, "%s: \"%s\" wants a graph, model: {nodes: {...}}, where "
+                       "a node may read several others", place, child->key);
+    const char *home = near ? NULL : key_home(child->key);
+    if (near || home)
+        return err_set(err, ERR_INVALID, near ? "%s: unknown key \"%.40s\"%s (did you mean \"%s\"?)"
+                                              : "%s: unknown key \"%.40s\"%s (it belongs in %s)",
+                       place, child->key, in, near ? near : home);
     return err_set(err, ERR_INVALID, "%s: unknown key \"%.40s\"%s", place, child->key, in);
 }
 
@@ -620,7 +673,23 @@ static const struct value *given(const struct value *v, const struct key *k,
     return NULL;
 }
 
-/* "loss" for the map of losses: what a wrong word in a choice is called. */
+/* "one of norm, value": the heads of a map. */
+static int wrong_head(const struct reader *r, const char *map, const struct value *v,
+                      struct err *err)
+{
+    char expected[400] = "one of ";
+    size_t at = strlen(expected);
+    const char *glue = "";
+
+    for (const struct key *k = key_next(map, NULL); k; k = key_next(map, k))
+        if ((k->flags & KEY_HEAD) && at < 300) {
+            at += (size_t)snprintf(expected + at, sizeof expected - at, "%s%s", glue, k->name);
+            glue = ", ";
+        }
+    return wrong(r, v, expected, err);
+}
+
+/* A map that was not written as one: is it a head's name, or short for a key? */
 static int check_bare(const struct reader *r, const char *map, const struct value *v,
                       struct err *err)
 {
@@ -629,9 +698,10 @@ static int check_bare(const struct reader *r, const char *map, const struct valu
     const struct key *k = v->kind == VALUE_SCALAR ? key_find(map, v->text) : NULL;
     if (k && (k->flags & KEY_HEAD))
         return 0;
-    if (v->kind == VALUE_SCALAR && key_flagged(map, KEY_HEAD))
-        return unknown_word(r, v, map, key_near(map, v->text), err);
-    return wrong(r, v, "a map", err);
+    if (!key_flagged(map, KEY_HEAD))
+        return wrong(r, v, "a map", err);
+    const char *near = v->kind == VALUE_SCALAR ? key_near(map, v->text) : NULL;
+    return near ? unknown_word(r, v, map, near, err) : wrong_head(r, map, v, err);
 }
 
 static int check_keys(const struct reader *r, const char *map, const struct value *v,
@@ -659,12 +729,7 @@ static int check_keys(const struct reader *r, const char *map, const struct valu
     }
     if (heads || alone || !key_flagged(map, KEY_HEAD))
         return 0;
-    char expected[400] = "one of";
-    size_t at = strlen(expected);
-    for (const struct key *k = key_next(map, NULL); k; k = key_next(map, k))
-        if ((k->flags & KEY_HEAD) && at < 300)
-            at += (size_t)snprintf(expected + at, sizeof expected - at, " %s", k->name);
-    return wrong(r, v, expected, err);
+    return wrong_head(r, map, v, err);
 }
 
 static int missing(const struct reader *r, const char *map, const struct key *k,
@@ -674,8 +739,8 @@ static int missing(const struct reader *r, const char *map, const struct key *k,
 
     where(r, v, v->key != NULL, at, sizeof at);
     key_expected(k, expected, sizeof expected);
-    return err_set(err, ERR_INVALID, "%s%s needs \"%s\": %s, %s", at, *map ? map : "a spec",
-                   k->name, expected, k->why);
+    return err_set(err, ERR_INVALID, "%s%s needs \"%s\": %s, %s", at, key_map_words(map), k->name,
+                   expected, k->why);
 }
 
 static int misplaced(const struct reader *r, const struct key *k, const struct value *v,
@@ -744,6 +809,7 @@ static int (*const readers[KEY_KIND_COUNT])(struct reader *, const struct key *,
     [KEY_PAIR] = read_pair,
     [KEY_TEXTS] = read_texts,
     [KEY_PATHS] = read_paths,
+    [KEY_GROUP] = read_group,
     [KEY_GROUPS] = read_groups,
     [KEY_HEADER] = read_header,
     [KEY_SHUFFLE] = read_shuffle,

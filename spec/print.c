@@ -12,12 +12,27 @@
 #include "spec/keys.h"
 #include "spec/spec.h"
 
+/* "10 steps", "1..4": begin with a digit and are no number to anyone. */
+static int is_count(const char *text)
+{
+    size_t n = strspn(text, "0123456789");
+    const char *rest = text + n;
+
+    if (!n)
+        return 0;
+    if (strncmp(rest, "..", 2) == 0)
+        return rest[2] && !rest[2 + strspn(rest + 2, "0123456789")];
+    return *rest == ' ' && rest[1] && !rest[1 + strspn(rest + 1, "abcdefghijklmnopqrstuvwxyz")];
+}
+
 static int is_plain(const char *text)
 {
     static const char *const taken[] = { "true", "false", "yes", "no", "on", "off", "y", "n",
                                          "null", "~" };
     size_t n = strlen(text);
 
+    if (is_count(text))
+        return 1;
     if (!n || !strchr("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_/$~", text[0]))
         return 0;
     if (strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_/$~.+- ") != n)

@@ -22,30 +22,44 @@ static int put(json_t *map, const char *key, json_t *value, struct err *err)
 /* A job without a name is called after its file; "train.yaml" after its folder. */
 static int make_name(json_t *doc, const char *file, struct err *err)
 {
-    char name[256] = "job";
-    const char *slash = strrchr(file, '/'), *base = slash ? slash + 1 : file;
-    size_t n = strcspn(base, ".");
+    char name[64] = "job";
+    const char *slash = strrchr(file, '/'), *from = slash ? slash + 1 : file;
+    size_t n = strcspn(from, ".");
 
     if (json_object_get(doc, "name"))
         return 0;
-    if (slash && n == 5 && strncmp(base, "train", 5) == 0) {
-        const char *end = slash;
-        while (slash > file && slash[-1] != '/')
-            slash--;
-        if (end > slash && *slash != '.')
-            snprintf(name, sizeof name, "%.*s", (int)(end - slash), slash);
-    } else if (n && *base != '-') {
-        snprintf(name, sizeof name, "%.*s", (int)n, base);
+    if (slash && slash > file && n == 5 && strncmp(from, "train", 5) == 0) {
+        for (from = slash; from > file && from[-1] != '/';)
+            from--;
+        n = (size_t)(slash - from);
     }
-    json_t *text = json_string(name);
-    OWN_JSON json_t *rest = json_copy(doc);
-    if (!text || !rest) {
-        json_decref(text);
-        return no_memory(err);
+    while (n && (*from == '.' || *from == '-')) {
+        from++;
+        n--;
     }
-    json_object_clear(doc);     /* so that it comes first, as in the table */
-    if (put(doc, "name", text, err) < 0 || json_object_update(doc, rest) < 0)
+    if (n)
+        snprintf(name, sizeof name, "%.*s", (int)n, from);
+    for (char *c = name; *c; c++)
+        if (!key_is_name((char[]){ 'a', *c, 0 }))
+            *c = '-';
+    if (name[0] == '-')
+        name[0] = '_';
+    return put(doc, "name", json_string(name), err);
+}
+
+/* The table's order again, after keys were added. */
+static int sort_keys(json_t *doc, struct err *err)
+{
+    OWN_JSON json_t *all = json_copy(doc);
+
+    if (!all)
         return no_memory(err);
+    json_object_clear(doc);
+    for (const struct key *k = key_next("", NULL); k; k = key_next("", k)) {
+        json_t *value = json_object_get(all, k->name);
+        if (value && json_object_set(doc, k->name, value) < 0)
+            return no_memory(err);
+    }
     return 0;
 }
 
@@ -91,41 +105,37 @@ static int take_given_name(json_t *taken, const json_t *body, const char *path, 
     return put(taken, name, json_string(path), err);
 }
 
-static int count_name(json_t *taken, json_t *body, const char *kind, int *count, struct err *err)
+/* "conv3" for the third conv2d, whether the two before it were named or counted. */
+static int count_name(json_t *taken, json_t *counts, json_t *body, const char *kind,
+                      struct err *err)
 {
     const struct key *k = key_flagged(kind, KEY_NAME);
+    int count = (int)json_integer_value(json_object_get(counts, kind));
     char name[64];
 
-    if (!k || json_object_get(body, "name"))
+    if (!k)
         return 0;
+    if (json_object_get(body, "name"))
+        return put(counts, kind, json_integer(count + 1), err);
     do
-        snprintf(name, sizeof name, "%s%d", k->value, ++*count);
+        snprintf(name, sizeof name, "%s%d", k->value, ++count);
     while (json_object_get(taken, name));
-    if (put(taken, name, json_string(kind), err) < 0)
+    if (put(taken, name, json_string(kind), err) < 0 ||
+        put(counts, kind, json_integer(count), err) < 0)
         return -(int)err->code;
     return put(body, "name", json_string(name), err);
-}
-
-static int *counter_of(const char *kind, int counters[5])
-{
-    static const char *const kinds[] = { "conv2d", "linear", "batchnorm", "layernorm", "embedding" };
-
-    for (int i = 0; i < 5; i++)
-        if (strcmp(kinds[i], kind) == 0)
-            return &counters[i];
-    return NULL;
 }
 
 static int make_layers(json_t *model, struct err *err)
 {
     OWN_JSON json_t *taken = json_object();
-    int counters[5] = { 0 };
+    OWN_JSON json_t *counts = json_object();
     size_t i;
     json_t *layer;
     char path[64];
     const char *kind;
 
-    if (!taken)
+    if (!taken || !counts)
         return no_memory(err);
     json_array_foreach(model, i, layer) {
         json_t *body = layer_body(layer, &kind);
@@ -135,12 +145,7 @@ static int make_layers(json_t *model, struct err *err)
     }
     json_array_foreach(model, i, layer) {
         json_t *body = layer_body(layer, &kind);
-        int *count = counter_of(kind, counters);
-        if (!count)
-            continue;
-        if (json_object_get(body, "name"))
-            ++*count;           /* conv2d, conv2d named "x", conv2d: conv1, x, conv3 */
-        else if (count_name(taken, body, kind, count, err) < 0)
+        if (count_name(taken, counts, body, kind, err) < 0)
             return -(int)err->code;
     }
     return 0;
@@ -197,10 +202,86 @@ static int make_model(json_t *model, struct err *err)
     return json_object_get(model, "nodes") ? make_graph(model, err) : 0;
 }
 
+/* A class, a word or a metric is there once. */
+static int check_once(const json_t *list, const char *path, struct err *err)
+{
+    OWN_JSON json_t *seen = json_object();
+    const json_t *item;
+    size_t i;
+
+    if (!seen)
+        return no_memory(err);
+    json_array_foreach(json_is_array(list) ? list : NULL, i, item) {
+        const char *text = json_string_value(item);
+        if (json_object_get(seen, text))
+            return err_set(err, ERR_INVALID, "%.150s[%zu]: \"%.60s\" is there twice", path, i, text);
+        if (put(seen, text, json_true(), err) < 0)
+            return -(int)err->code;
+    }
+    return 0;
+}
+
+/* Keys of a feature that only make sense together: `key` is for the head `of`. */
+static int check_pair(const json_t *feature, const char *name, const char *of, const char *key,
+                      int both, struct err *err)
+{
+    const json_t *head = json_object_get(feature, of), *beside = json_object_get(feature, key);
+
+    if (beside && !head)
+        return err_set(err, ERR_INVALID, "data.features.%.100s.%s: only \"%s\" has it", name, key,
+                       of);
+    if (both && head && !beside)
+        return err_set(err, ERR_INVALID, "data.features.%.100s: \"%s\" needs \"%s\"", name, of, key);
+    return 0;
+}
+
+static int check_boundaries(const json_t *list, const char *name, struct err *err)
+{
+    for (size_t i = 1; i < json_array_size(list); i++)
+        if (json_real_value(json_array_get(list, i)) <= json_real_value(json_array_get(list, i - 1)))
+            return err_set(err, ERR_INVALID, "data.features.%.100s.boundaries[%zu]: expected more "
+                           "than the boundary before it", name, i);
+    return 0;
+}
+
+static int check_numeric(const json_t *numeric, const char *name, struct err *err)
+{
+    const char *scale = json_string_value(json_object_get(numeric, "scale"));
+    int mean = json_object_get(numeric, "mean") != NULL;
+
+    if (!numeric || strcmp(scale, "none") == 0)
+        return 0;
+    if (strcmp(scale, "standard") == 0 && mean != (json_object_get(numeric, "variance") != NULL))
+        return err_set(err, ERR_INVALID, "data.features.%.100s.numeric: \"mean\" and \"variance\" "
+                       "come together", name);
+    if (strcmp(scale, "range") == 0 && (mean != (json_object_get(numeric, "min") != NULL) ||
+                                        mean != (json_object_get(numeric, "max") != NULL)))
+        return err_set(err, ERR_INVALID, "data.features.%.100s.numeric: \"mean\", \"min\" and "
+                       "\"max\" come together", name);
+    return 0;
+}
+
+static int make_features(const json_t *features, struct err *err)
+{
+    const json_t *feature;
+    const char *name;
+    char path[160];
+
+    json_object_foreach((json_t *)features, name, feature) {
+        snprintf(path, sizeof path, "data.features.%.100s.vocabulary", name);
+        if (check_pair(feature, name, "bucketize", "boundaries", 1, err) < 0 ||
+            check_pair(feature, name, "cross", "buckets", 0, err) < 0 ||
+            check_boundaries(json_object_get(feature, "boundaries"), name, err) < 0 ||
+            check_numeric(json_object_get(feature, "numeric"), name, err) < 0 ||
+            check_once(json_object_get(feature, "vocabulary"), path, err) < 0)
+            return -(int)err->code;
+    }
+    return 0;
+}
+
 static int make_data(const json_t *data, struct err *err)
 {
-    const json_t *features = json_object_get(data, "features"), *feature;
-    const char *name, *delimiter = json_string_value(json_object_get(data, "delimiter"));
+    const char *delimiter = json_string_value(json_object_get(data, "delimiter"));
 
     if (json_object_get(data, "test") && json_object_get(data, "split"))
         return err_set(err, ERR_INVALID, "data.split: data.test has the test rows already (remove "
@@ -212,37 +293,39 @@ static int make_data(const json_t *data, struct err *err)
     if (delimiter && (strlen(delimiter) != 1 || strchr("\"\r\n", delimiter[0])))
         return err_set(err, ERR_INVALID, "data.delimiter: expected one character such as \",\", "
                        "got \"%.20s\"", delimiter);
-    json_object_foreach((json_t *)features, name, feature) {
-        const json_t *numeric = json_object_get(feature, "numeric");
-        if (!json_object_get(feature, "bucketize") != !json_object_get(feature, "boundaries"))
-            return err_set(err, ERR_INVALID, "data.features.%.100s: bucketize and boundaries come "
-                           "together", name);
-        if (!json_object_get(numeric, "mean") != !json_object_get(numeric, "variance"))
-            return err_set(err, ERR_INVALID, "data.features.%.100s.numeric: mean and variance come "
-                           "together", name);
-    }
+    if (check_once(json_object_get(data, "labels"), "data.labels", err) < 0)
+        return -(int)err->code;
+    return make_features(json_object_get(data, "features"), err);
+}
+
+static int check_sgd(const json_t *optimizer, const char *path, struct err *err)
+{
+    const json_t *sgd = json_object_get(optimizer, "sgd");
+
+    if (json_is_true(json_object_get(sgd, "nesterov")) &&
+        json_real_value(json_object_get(sgd, "momentum")) <= 0)
+        return err_set(err, ERR_INVALID, "%s.sgd.nesterov: needs a momentum above 0", path);
     return 0;
 }
 
 static int make_optimizer(const json_t *doc, struct err *err)
 {
-    const json_t *optimizer = json_object_get(doc, "optimizer"), *part;
-    const json_t *wide = json_object_get(optimizer, "wide"), *deep = json_object_get(optimizer, "deep");
-    const char *name;
+    const json_t *optimizer = json_object_get(doc, "optimizer");
+    const json_t *part[] = { json_object_get(optimizer, "wide"), json_object_get(optimizer, "deep") };
+    static const char *const path[] = { "optimizer.wide", "optimizer.deep" };
 
-    if (!wide != !deep || (wide && json_object_size(optimizer) != 2))
-        return err_set(err, ERR_INVALID, "optimizer: wide and deep come together and alone");
-    if (wide && !json_object_get(json_object_get(doc, "model"), "wide_and_deep"))
+    if (!part[0] && !part[1])
+        return check_sgd(optimizer, "optimizer", err);
+    if (!part[0] || !part[1] || json_object_size(optimizer) != 2)
+        return err_set(err, ERR_INVALID, "optimizer: \"wide\" and \"deep\" come together and alone");
+    if (!json_object_get(json_object_get(doc, "model"), "wide_and_deep"))
         return err_set(err, ERR_INVALID, "optimizer: only a wide_and_deep model has parts");
-    if (wide && (json_object_get(wide, "wide") || json_object_get(deep, "wide")))
-        return err_set(err, ERR_INVALID, "optimizer: a part has one optimizer");
-    json_object_foreach((json_t *)(wide ? optimizer : NULL), name, part)
-        if (json_object_size(part) != 1)
-            return err_set(err, ERR_INVALID, "optimizer.%s: a part has one optimizer", name);
-    const json_t *sgd = json_object_get(optimizer, "sgd");
-    if (json_is_true(json_object_get(sgd, "nesterov")) &&
-        json_real_value(json_object_get(sgd, "momentum")) <= 0)
-        return err_set(err, ERR_INVALID, "optimizer.sgd.nesterov: needs a momentum above 0");
+    for (int i = 0; i < 2; i++) {
+        if (json_object_get(part[i], "wide") || json_object_get(part[i], "deep"))
+            return err_set(err, ERR_INVALID, "%s: a part has one optimizer, without parts", path[i]);
+        if (check_sgd(part[i], path[i], err) < 0)
+            return -(int)err->code;
+    }
     return 0;
 }
 
@@ -283,6 +366,8 @@ static int make_run(json_t *doc, struct err *err)
         return err_set(err, ERR_INVALID, "stop: at most %d rules", STOP_MAX / 2);
     if (json_array_size(json_object_get(doc, "metrics")) > METRIC_MAX)
         return err_set(err, ERR_INVALID, "metrics: at most %d", METRIC_MAX);
+    if (check_once(json_object_get(doc, "metrics"), "metrics", err) < 0)
+        return -(int)err->code;
     const char *best = json_string_value(json_object_get(checkpoint, "best"));
     const char *saves = json_string_value(json_object_get(checkpoint, "every"));
     if (!best)
@@ -328,11 +413,13 @@ static int make_native(json_t *doc, struct err *err)
 {
     static const char *const needed[] = { "data", "model", "loss", "optimizer" };
 
+    if (json_object_get(doc, "image"))
+        return err_set(err, ERR_INVALID, "image: only a program of your own (python, command) runs "
+                       "in an image");
     for (int i = 0; i < 4; i++)
-        if (!json_object_get(doc, needed[i])) {
-            const struct key *k = key_find("", needed[i]);
-            return err_set(err, ERR_INVALID, "a spec needs \"%s\": %s", k->name, k->why);
-        }
+        if (!json_object_get(doc, needed[i]))
+            return err_set(err, ERR_INVALID, "%s: a spec needs this key: %s", needed[i],
+                           key_find("", needed[i])->why);
     if (make_data(json_object_get(doc, "data"), err) < 0 ||
         make_model(json_object_get(doc, "model"), err) < 0 || make_optimizer(doc, err) < 0 ||
         make_run(doc, err) < 0 || make_schedule(doc, err) < 0)
@@ -340,28 +427,33 @@ static int make_native(json_t *doc, struct err *err)
     return make_shards(doc, err);
 }
 
-/* A program of the user's own: nothing of native training may stand beside it. */
-static int make_program(json_t *doc, const char *kind, struct err *err)
+/* A program of the user's own: nothing of native training stands beside it, nor its defaults. */
+static int make_program(json_t *doc, const struct value *root, const char *kind, struct err *err)
 {
-    static const char *const native[] = { "data", "model", "loss", "optimizer", "clip", "schedule",
-                                          "stop", "init", "order" };
-
-    for (size_t i = 0; i < sizeof native / sizeof native[0]; i++)
-        if (json_object_get(doc, native[i]))
+    for (const struct key *k = key_next("", NULL); k; k = key_next("", k)) {
+        if (!(k->flags & KEY_NATIVE))
+            continue;
+        if (value_find(root, k->name))
             return err_set(err, ERR_INVALID, "%s: has no place beside \"%s\", which is a program "
-                           "of your own", native[i], kind);
+                           "of your own", k->name, kind);
+        json_object_del(doc, k->name);
+    }
     if (strcmp(kind, "python") == 0 && json_object_get(doc, "command"))
         return err_set(err, ERR_INVALID, "command: \"python\" is given too; a job has one program");
-    return put(doc, "data", json_object(), err);
+    if (json_object_get(doc, "command") && !json_array_size(json_object_get(doc, "command")))
+        return err_set(err, ERR_INVALID, "command: expected a program and its arguments, got an "
+                       "empty list");
+    return 0;
 }
 
-int sense_make(json_t *doc, const char *file, struct err *err)
+int sense_make(json_t *doc, const struct value *root, const char *file, struct err *err)
 {
+    const char *program = json_object_get(doc, "python")    ? "python"
+                          : json_object_get(doc, "command") ? "command" : NULL;
+
     if (make_name(doc, file, err) < 0)
         return -(int)err->code;
-    if (json_object_get(doc, "python"))
-        return make_program(doc, "python", err);
-    if (json_object_get(doc, "command"))
-        return make_program(doc, "command", err);
-    return make_native(doc, err);
+    if (program ? make_program(doc, root, program, err) < 0 : make_native(doc, err) < 0)
+        return -(int)err->code;
+    return sort_keys(doc, err);
 }

@@ -8,9 +8,10 @@
 
 #include <jansson.h>
 
-#include "base/err.h"
+#include "spec/yaml.h"
 
-/* Errors begin with a path, as spec_locate wants it. `file` gives a job without a name one. */
-int sense_make(json_t *doc, const char *file, struct err *err);
+/* Errors begin with a path, as spec_locate wants it. `root` tells what was given and what is a
+ * default; `file` gives a job without a name one. */
+int sense_make(json_t *doc, const struct value *root, const char *file, struct err *err);
 
 #endif

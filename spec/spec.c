@@ -16,6 +16,7 @@ void spec_free(struct job_spec *s)
     if (!s)
         return;
     json_decref(s->doc);
+    json_decref(s->nothing);
     value_free(s->values);
     free(s);
 }
@@ -70,8 +71,10 @@ static void fill_struct(struct job_spec *s)
     const json_t *doc = s->doc, *checkpoint = json_object_get(doc, "checkpoint"), *metric;
     size_t i;
 
+    s->program = json_object_get(doc, "python")    ? "python"
+                 : json_object_get(doc, "command") ? "command" : NULL;
     s->name = text_of(doc, "name");
-    s->data = json_object_get(doc, "data");
+    s->data = s->program ? s->nothing : json_object_get(doc, "data");
     s->model = json_object_get(doc, "model");
     s->loss = json_object_get(doc, "loss");
     s->optimizer = json_object_get(doc, "optimizer");
@@ -95,8 +98,6 @@ static void fill_struct(struct job_spec *s)
     s->order = text_of(doc, "order");
     sscanf(text_of(doc, "workers"), "%d..%d", &s->workers_min, &s->workers_max);
     s->run_on = text_of(doc, "run_on");
-    s->program = json_object_get(doc, "python")    ? "python"
-                 : json_object_get(doc, "command") ? "command" : NULL;
 }
 
 /* One step of a path: the child that `*path` begins with, or NULL; `*path` then is behind it. */
@@ -153,7 +154,7 @@ int spec_parse(const char *text, size_t n, const char *name, const char *const *
 {
     OWN(job_spec) s = calloc(1, sizeof *s);
 
-    if (!s)
+    if (!s || !(s->nothing = json_object()))
         return err_set(err, ERR_NOMEM, "no memory for the spec");
     set_paths(s, name);
     if (yaml_parse(text, n, name, NULL, &s->values, err) < 0)
@@ -163,7 +164,7 @@ int spec_parse(const char *text, size_t n, const char *name, const char *const *
             return -(int)err->code;
     if (normal_form(s->values, name, &s->doc, err) < 0)
         return -(int)err->code;
-    if (sense_make(s->doc, name, err) < 0)
+    if (sense_make(s->doc, s->values, name, err) < 0)
         return spec_locate(s, err);
     fill_struct(s);
     *out = TAKE(s);

@@ -56,6 +56,7 @@ struct job_spec {
     const char *program;        /* "python" or "command": a program of the user's own, and data,
                                    model ... epochs say nothing; NULL: native training */
     struct value *values;       /* the file as written, for spec_locate */
+    json_t *nothing;            /* {}: the data of a program */
 };
 
 /* Reads `path` ("-": stdin), applies `set` ("key.sub=value", YAML on the right), fills defaults. */

@@ -179,12 +179,16 @@ void value_path(const struct value *value, char *out, size_t size)
 
 void value_place(const struct value *value, const char *file, int of_key, char *out, size_t size)
 {
+    size_t n = strlen(file), room = size > 40 ? size - 40 : 0;
+    const char *cut = n > room ? "..." : "";
+
+    file += n > room ? n - room : 0;            /* line and column matter more than folders */
     if (value->set)
         snprintf(out, size, "--set %s", value->set);
     else if (of_key && value->key_line)
-        snprintf(out, size, "%s:%d:%d", file, value->key_line, value->key_column);
+        snprintf(out, size, "%s%s:%d:%d", cut, file, value->key_line, value->key_column);
     else
-        snprintf(out, size, "%s:%d:%d", file, value->line, value->column);
+        snprintf(out, size, "%s%s:%d:%d", cut, file, value->line, value->column);
 }
 
 /* Every refusal of the text itself: "file:line:column: what", or the --set argument before it. */
@@ -238,6 +242,11 @@ static int remember(struct builder *b, char *name, const struct value *value, st
             free(name);
             return 0;
         }
+    if (b->n_anchors == YAML_ANCHORS_MAX) {
+        free(name);
+        return err_set(err, ERR_INVALID, "%s:%d:%d: too many anchors", b->name, value->line,
+                       value->column);
+    }
     struct anchor *grown = reallocarray(b->anchor, (size_t)b->n_anchors + 1, sizeof *grown);
     if (!grown) {
         free(name);
@@ -257,6 +266,8 @@ static int take_key(struct builder *b, const yaml_event_t *ev, struct err *err)
     if (strcmp(text, "<<") == 0 && ev->data.scalar.style == YAML_PLAIN_SCALAR_STYLE)
         return refuse(b, ev->start_mark, err, "merge keys (<<) are not read; write the keys out",
                       "");
+    if (b->open->n >= VALUE_KEYS_MAX)
+        return refuse(b, ev->start_mark, err, "too many keys in one map", "");
     struct value *twin = value_find(b->open, text);
     if (twin) {
         char first[160];
@@ -399,6 +410,19 @@ static int take_event(struct builder *b, const yaml_event_t *ev, struct err *err
     }
 }
 
+/* The character at a mark; libyaml counts characters, not bytes. */
+static int char_at(const char *text, size_t n, yaml_mark_t mark)
+{
+    size_t i = 0;
+
+    for (size_t line = 0; line < mark.line && i < n; i++)
+        line += text[i] == '\n';
+    for (size_t column = 0; i < n; i++)
+        if (((unsigned char)text[i] & 0xC0) != 0x80 && column++ == mark.column)
+            return (unsigned char)text[i];
+    return -1;
+}
+
 /* What libyaml found, in words that say what to change. `text` is what it read. */
 static int syntax_error(const struct builder *b, const char *text, size_t n, struct err *err)
 {
@@ -417,7 +441,7 @@ static int syntax_error(const struct builder *b, const char *text, size_t n, str
         }
         return refuse(b, mark, err, problem, "");
     }
-    if (mark.index < n && text[mark.index] == '\t')
+    if (char_at(text, n, mark) == '\t')
         return refuse(b, mark, err, "a tab; YAML is indented with spaces", "");
     if (p->context && *p->context) {
         char what[200];
@@ -486,6 +510,10 @@ int yaml_parse(const char *text, size_t n, const char *name, const char *set, st
 {
     struct builder b = { .name = name, .set = set };
 
+    if (n >= 3 && memcmp(text, "\xEF\xBB\xBF", 3) == 0) {       /* the mark of an editor */
+        text += 3;
+        n -= 3;
+    }
     if (check_bytes(&b, text, n, err) < 0)
         return -(int)err->code;
     if (!yaml_parser_initialize(&b.parser))

@@ -16,8 +16,10 @@
 
 enum {
     YAML_BYTES_MAX = 4 << 20,   /* a spec with a 100,000-word vocabulary has 2 MB */
-    VALUE_MAX = 400000,          /* values in a document, copies of aliases included */
-    VALUE_DEPTH_MAX = 32,        /* the vocabulary itself is 7 deep */
+    VALUE_MAX = 400000,         /* values in a document, copies of aliases included */
+    VALUE_DEPTH_MAX = 32,       /* the vocabulary itself is 7 deep */
+    VALUE_KEYS_MAX = 5000,      /* in one map; finding a second use compares each with each */
+    YAML_ANCHORS_MAX = 1000,
 };
 
 enum value_kind { VALUE_SCALAR, VALUE_LIST, VALUE_MAP };
