@@ -86,6 +86,11 @@ int dataset_stretch(struct dataset *d, struct stretch *out, struct err *err);
 /* All that a model needs to read rows again: columns, statistics, vocabularies, labels, scale. */
 json_t *dataset_describe(const struct dataset *d);      /* caller frees */
 
+/* The fields that a data set by this description has, without opening one; `field` has room for
+ * FIELD_MAX. */
+int dataset_fields_of(const json_t *description, int with_target, struct field *field, int *out_n,
+                      int *out_classes, struct err *err);
+
 /* A digest of the rows as read (identity of a run): SHA-256 over the input files' bytes. */
 int dataset_digest(struct dataset *d, char out_hex[65], struct err *err);
 

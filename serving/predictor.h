@@ -1,0 +1,50 @@
+/* serving/predictor.h - a model directory to answers
+ *
+ * Opens what a run left behind (model.json, weights.safetensors) for inference. Rows come from a
+ * file by the stored description, or one at a time from memory. Answers are the model's outputs as
+ * a person wants them: a class with its probability (softmax, or a sigmoid for one output), or a
+ * number.
+ */
+#ifndef MUSTER_SERVING_PREDICTOR_H
+#define MUSTER_SERVING_PREDICTOR_H
+
+#include <jansson.h>
+#include <stdio.h>
+
+#include "base/err.h"
+#include "base/own.h"
+#include "engine/metrics.h"
+#include "engine/plan.h"
+
+struct predictor;
+
+/* `batch` 0: as in training. `with_loss`: for evaluate, whose rows have targets. */
+int predictor_open(const char *dir, int batch, int threads, bool with_loss, struct predictor **out,
+                   struct err *err);
+void predictor_free(struct predictor *p);
+OWN_DEFINE(predictor)
+
+struct plan *predictor_plan(struct predictor *p);
+const struct graph *predictor_graph(const struct predictor *p);
+const json_t *predictor_document(const struct predictor *p);    /* model.json */
+const json_t *predictor_description(const struct predictor *p); /* of its data */
+int predictor_classes(const struct predictor *p);       /* 0: numbers */
+int predictor_outputs(const struct predictor *p);       /* floats an answer */
+const char *predictor_label(const struct predictor *p, int class);      /* never NULL */
+
+/* The outputs of one sample as probabilities (classes) or as they are; returns the class, or 0. */
+int predictor_answer(const struct predictor *p, const float *output, float *probabilities);
+
+/* Every row of `path`, in order, to `to`, as "csv", "json" or "tfrecord" (NULL: as it came in). */
+int predictor_file(struct predictor *p, const char *path, const char *format, const char *as,
+                   FILE *to, long *out_rows, struct err *err);
+
+/* The metrics of model.json on the rows of `path`. */
+int predictor_evaluate(struct predictor *p, const char *path, const char *format,
+                       struct metrics **out, long *out_samples, struct err *err);
+
+/* One row from memory, its first input field as the data set would hold it: bytes of an image, or
+ * numbers as they come after scaling. `out` gets predictor_outputs floats. */
+void predictor_row(struct predictor *p, const void *row, float *out);
+
+#endif
