@@ -88,8 +88,8 @@ INLINE void apply_shards(const struct member *m, const struct param *q, const fl
     const unsigned filled = shards_filled(m->n, shards);
 
     for (long i = from; i < to; i += 16) {
-        v16 sum[SHARDS_MAX];
-        for (int s = 0; s < shards; s++)
+        v16 sum[SHARDS_MAX] = { v_load(g + i) };
+        for (int s = 1; s < shards; s++)
             sum[s] = v_load(g + s * stride + i);
         apply16(&a, i, shard_tree(sum, shards, filled));
     }

@@ -1,0 +1,104 @@
+/* engine/mac.c - the micro-kernel for sizes that are known at run time only */
+#include "engine/mac.h"
+
+#include <stddef.h>
+
+INLINE void tile(const int mr, const int nv, const struct mac *g)
+{
+    static const struct mac_run whole = { 0, 0 };
+    const struct mac_run *run = g->run ? g->run : &whole;
+    const int runs = g->run ? g->runs : 1;
+    const long ars = g->ars, aks = g->aks, ldb = g->ldb, ldc = g->ldc, K = g->K;
+    const float *a = g->a, *b = g->b, *bias = g->bias;
+    float *c = g->c;
+
+    for (int t = 0; t < g->times; t++, a += g->at, b += g->bt, c += g->ct) {
+        v16 acc[MAC_ROWS * MAC_VECS];
+
+        if (g->ahead)
+            ahead_tile(g->ahead);
+        if (g->start == MAC_ZERO)
+            acc_zero(mr * nv, acc);
+        else if (g->start == MAC_ADD)
+            acc_load(mr, nv, acc, c, ldc);
+        else if (g->start == MAC_LANES)
+            acc_load(mr, nv, acc, bias, 0);
+        else {
+            UNROLL
+            for (int i = 0; i < mr * nv; i++)
+                acc[i] = v_set1(bias[i / nv]);
+            bias += mr;
+        }
+        for (int r = 0; r < runs; r++)
+            mac(mr, nv, acc, a + run[r].a, ars, aks, b + run[r].b, ldb, K);
+        acc_store(mr, nv, acc, c, ldc);
+    }
+}
+
+#define TILE(mr, nv) KERNEL void tile_##mr##x##nv(const struct mac *g) { tile(mr, nv, g); }
+#define TILES(X, nv) X(1, nv) X(2, nv) X(3, nv) X(4, nv) X(5, nv) X(6, nv)
+#define MORE_TILES(X, nv) X(7, nv) X(8, nv) X(9, nv) X(10, nv) X(11, nv) X(12, nv) X(13, nv) X(14, nv)
+#define NAME(mr, nv) [mr] = tile_##mr##x##nv,
+
+TILES(TILE, 1)
+#if defined ISA_AVX512
+MORE_TILES(TILE, 1)
+TILES(TILE, 2)
+MORE_TILES(TILE, 2)
+#endif
+
+static void (*const tiles[MAC_VECS + 1][MAC_ROWS + 1])(const struct mac *g) = {
+#if defined ISA_AVX512
+    [1] = { TILES(NAME, 1) MORE_TILES(NAME, 1) },
+    [2] = { TILES(NAME, 2) MORE_TILES(NAME, 2) },
+#else
+    [1] = { TILES(NAME, 1) },
+#endif
+};
+
+void ISA_FN(mac_tile)(const struct mac *g, int rows, int vecs)
+{
+    tiles[vecs][rows](g);
+}
+
+static void rows_of_vecs(const struct mac *g, int rows, int vecs)
+{
+    int n = (rows + MAC_ROWS - 1) / MAC_ROWS, size = rows / n, larger = rows % n;
+    struct mac part = *g;
+
+    if (g->times == 1) {
+        /* The tiles follow each other as `times` do. */
+        part.bt = 0;
+        part.times = larger;
+        part.at = (size + 1) * g->ars;
+        part.ct = (size + 1) * g->ldc;
+        if (larger)
+            tiles[vecs][size + 1](&part);
+        part.a += larger * part.at;
+        part.c += larger * part.ct;
+        part.bias += g->start == MAC_SCALARS ? larger * (size + 1) : 0;
+        part.times = n - larger;
+        part.at = size * g->ars;
+        part.ct = size * g->ldc;
+        tiles[vecs][size](&part);
+        return;
+    }
+    for (int i = 0; i < n; i++) {
+        int mr = size + (i < larger);
+        tiles[vecs][mr](&part);
+        part.a += mr * g->ars;
+        part.c += mr * g->ldc;
+    }
+}
+
+void ISA_FN(mac_rows)(const struct mac *g, int rows, int vecs)
+{
+    struct mac part = *g;
+
+    for (int j = 0; j < vecs; j += MAC_VECS) {
+        rows_of_vecs(&part, rows, vecs - j < MAC_VECS ? vecs - j : MAC_VECS);
+        part.b += 16 * MAC_VECS;
+        part.c += 16 * MAC_VECS;
+        part.bias += g->start == MAC_LANES ? 16 * MAC_VECS : 0;
+    }
+}
