@@ -16,7 +16,7 @@ build_packages="gcc make meson ninja-build pkg-config libc6-dev libjansson-dev l
     zlib1g-dev nettle-dev libprotobuf-c-dev libcmocka-dev python3 python3-pip python3-venv
     dataset-fashion-mnist"
 test_packages="clang clang-format libclang-rt-dev"
-# Debian's PyTorch is the CPU build, a tenth of the size of PyPI's. Only the test of
+# Debian's PyTorch is the CPU build, a small part of the size of PyPI's. Only the test of
 # `export --format torch` needs it, and is skipped where there is none.
 torch_packages="python3-torch"
 
