@@ -312,7 +312,7 @@ int csv_fill(const struct csv_plan *plan, struct csv_worker *w, struct csv_full_
                        column + 1, CSV_DICT_MAX);
     if (rc < 0 || tell_errors(w, &f, b) < 0)
         return err_set(err, ERR_NOMEM, "no memory for a block of %ld rows", rows);
-    b->lines = (long)csv_count_lines(k->buffer.text, k->n);
+    b->lines = (long)(k->scanned ? csv_count_lines(k->buffer.text, k->n) : k->marks.newlines);
     b->worker = w->id;
     if (has_text(plan)) {
         struct csv_buffer swap = k->buffer;

@@ -1,7 +1,7 @@
 /* data/csv_int.h - private parts of csv*.c
  *
- *     csv.c (files, threads, order) ─► csv_scan.c (where fields end) ─► csv_column.c (typed values)
- *                                                                        └► csv_number.c, csv_dict.c
+ *     csv.c (files, threads, order) ─► csv_scan.c (where fields end) ─► csv_fill.c (a block)
+ *     csv_fill.c ─► csv_column.c (typed values) ─► csv_quick.c, csv_number.c, csv_dict.c
  *
  * Text lies in buffers with CSV_PAD readable bytes before and after it, so that vectors may be
  * loaded across both ends.
@@ -64,6 +64,16 @@ struct csv_fields {
     int last;                   /* the row's last column: a CR before the end is no text */
 };
 
+static inline char *csv_field(const struct csv_fields *f, long row, size_t *n)
+{
+    char *p = f->text + (uint32_t)(f->prev[(size_t)row * f->prev_step] + 1);
+    char *end = f->text + f->end[(size_t)row * f->end_step];
+
+    end -= f->last && end > p && end[-1] == '\r';
+    *n = (size_t)(end - p);
+    return p;
+}
+
 /* Texts that mean "no value". */
 struct csv_missing {
     char **text;
@@ -98,6 +108,12 @@ struct csv_convert {
  * -ERR_INVALID: the dictionary is full. */
 int csv_convert_column(const struct csv_convert *v, const struct csv_fields *f, struct csv_column *out);
 
+/* The parts of it. Numbers of the usual spellings fast, all others by csv_put_number, which puts one
+ * number of any spelling, or none and the missing bit. */
+int csv_quick_numbers(const struct csv_convert *v, const struct csv_fields *f, struct csv_column *out);
+int csv_put_number(const struct csv_convert *v, const struct csv_fields *f, struct csv_column *out,
+                   long row);
+
 /* The inside of a quoted field, unquoted in place: *p and *n change. 0 if text follows the closing
  * quote. `p[0]` is the opening quote. */
 int csv_unquote(char **p, size_t *n);
@@ -122,7 +138,7 @@ struct csv_chunk {
     struct csv_buffer buffer;
     size_t n;
     struct csv_marks marks;
-    int scanned;                /* `marks` hold already; they had to, to find the end of a row */
+    int scanned;                /* it has quotes, so that `marks` were needed to find the last row's end */
     int file;                   /* index of the file */
     int starts;                 /* it is the first of its file, ... */
     long line;                  /* ... which begins on this line */
