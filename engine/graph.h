@@ -43,7 +43,7 @@ enum op {
     OP_COUNT
 };
 
-enum { NODE_IN_MAX = 64, NODE_NAME = 64 };
+enum { NODE_IN_MAX = 64, NODE_NAME = 64, NODE_CROSS_MAX = 4 };
 
 struct node {
     char name[NODE_NAME];       /* of its parameters: "conv1" owns conv1.weight */
@@ -57,6 +57,8 @@ struct node {
     /* what the op needs of these */
     int kernel[2], stride[2], padding[2], dilation[2], groups, bias;
     int rows, dim;              /* EMBEDDING */
+    int cross[NODE_CROSS_MAX];  /* EMBEDDING of several fields: id = ((i0 * ids1 + i1) * ids2 ..) % rows */
+    int n_cross;
     int per_shard;              /* BATCHNORM */
     int approximate;            /* GELU by tanh */
     float eps, momentum, slope, p;
@@ -69,8 +71,9 @@ struct graph {
 };
 
 /* `model` is the normalised model section. Errors begin with a path: "model[3].conv2d: ...", and
- * show both shapes where two do not fit. `classes` is what the target needs (0: regression, one
- * output); a last layer of another width is refused. */
+ * show both shapes where two do not fit. `classes` is what the target needs (0: regression,
+ * as many outputs as the target has values; 1: one score, for bce_with_logits); a last layer of
+ * another width is refused. wide_and_deep gets its width from it. */
 int graph_build(const json_t *model, const struct field *fields, int n_fields, int classes,
                 struct graph **out, struct err *err);
 void graph_free(struct graph *g);
