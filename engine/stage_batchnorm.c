@@ -108,7 +108,7 @@ INLINE float values(const struct stage *s, const struct member *m, int k)
 /* The tree over the shards of 16 channels. */
 INLINE v16 tree_of(const struct norm *l, const struct member *m, const float *array, long c)
 {
-    v16 sum[SHARDS_MAX];
+    v16 sum[SHARDS_MAX] = { v_zero() };
 
     for (int k = 0; k < m->plan->shards; k++)
         sum[k] = v_load(of_shard(l, array, k) + c);
@@ -164,7 +164,7 @@ static void batch_statistics(const struct stage *s, const struct member *m, long
     const struct norm *l = s->own;
     const unsigned filled = shards_filled(m->n, m->plan->shards);
     float n = values(s, m, -1), shards = (float)__builtin_popcount(filled);
-    v16 sum[SHARDS_MAX], square[SHARDS_MAX];
+    v16 sum[SHARDS_MAX] = { v_zero() }, square[SHARDS_MAX] = { v_zero() };
 
     if (!s->node->per_shard) {
         *mean = v_div(tree_of(l, m, l->sum_x, c), v_set1(n));
