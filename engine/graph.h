@@ -73,7 +73,8 @@ struct graph {
 /* `model` is the normalised model section. Errors begin with a path: "model[3].conv2d: ...", and
  * show both shapes where two do not fit. `classes` is what the target needs (0: regression,
  * as many outputs as the target has values; 1: one score, for bce_with_logits); a last layer of
- * another width is refused. wide_and_deep gets its width from it. */
+ * another width is refused, but for 1 where there are 2 classes (bce_with_logits). wide_and_deep
+ * gets its width from it: 1 for 2 classes. */
 int graph_build(const json_t *model, const struct field *fields, int n_fields, int classes,
                 struct graph **out, struct err *err);
 void graph_free(struct graph *g);

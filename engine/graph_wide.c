@@ -167,6 +167,8 @@ int wide_and_deep_build(struct builder *b, const json_t *args, struct err *err)
     int outputs = b->classes;
 
     snprintf(b->path, sizeof b->path, "model.wide_and_deep");
+    if (outputs == 2)
+        outputs = 1;            /* one score and bce_with_logits, as the estimators have it */
     if (outputs == 0)
         outputs = target >= 0 && b->field[target].type == DTYPE_F32 ? b->field[target].c : 1;
     if (build_wide(b, args, outputs, &sum, err) < 0)
