@@ -19,6 +19,7 @@
 #define ALONE KEY_ALONE
 #define OPEN KEY_OPEN
 #define NAME KEY_NAME
+#define BELOW KEY_BELOW
 #define NATIVE KEY_NATIVE
 
 #define TABULAR "csv|json|tfrecord"
@@ -113,7 +114,7 @@ static const struct key keys[] = {
       "included; 404.. goes to the last" },
     { "source", "limit", KEY_WHOLE, COUNT_FROM(1), .why = "the first so many of them" },
 
-    { "split", "test", KEY_NUMBER, REQUIRED | SHORT | OPEN, WITHIN(0, 0.999999),
+    { "split", "test", KEY_NUMBER, REQUIRED | SHORT | OPEN | BELOW, WITHIN(0, 1),
       .why = "share of the rows that become the test set" },
     { "split", "by", KEY_WORD, .of = "range|random", .value = "range",
       .why = "range: the last rows; random: by seed and row number" },
@@ -250,12 +251,12 @@ static const struct key keys[] = {
     { "sgd", "nesterov", KEY_BOOL, .value = "false", .why = "looks ahead; wants momentum" },
     DECAY("sgd", "0"),
     LR("adam", "0.001"),
-    { "adam", "betas", KEY_NUMBERS, WITHIN(0, 0.99999999), .count = 2, .value = "[0.9, 0.999]",
+    { "adam", "betas", KEY_NUMBERS, BELOW, WITHIN(0, 1), .count = 2, .value = "[0.9, 0.999]",
       .why = "share kept of the mean and of the square" },
     EPS("adam", "1e-8"),
     DECAY("adam", "0"),
     LR("adamw", "0.001"),
-    { "adamw", "betas", KEY_NUMBERS, WITHIN(0, 0.99999999), .count = 2, .value = "[0.9, 0.999]",
+    { "adamw", "betas", KEY_NUMBERS, BELOW, WITHIN(0, 1), .count = 2, .value = "[0.9, 0.999]",
       .why = "share kept of the mean and of the square" },
     EPS("adamw", "1e-8"),
     DECAY("adamw", "0.01"),
@@ -295,7 +296,7 @@ static const struct key keys[] = {
     { "cosine", "min", KEY_NUMBER, NUMBER_FROM(0), .value = "0", .why = "learning rate at the end" },
     { "plateau", "patience", KEY_WHOLE, SHORT, FROM(0), .value = "10", .why = "tests without "
       "improvement that are borne" },
-    { "plateau", "factor", KEY_NUMBER, OPEN, WITHIN(0, 0.999999), .value = "0.1", .why = "factor" },
+    { "plateau", "factor", KEY_NUMBER, OPEN | BELOW, WITHIN(0, 1), .value = "0.1", .why = "factor" },
     { "plateau", "metric", KEY_MONITOR, .value = "test_loss", .why = "what should improve" },
     { "warmup", "steps", KEY_WHOLE, REQUIRED | SHORT, FROM(1), .why = "length" },
 
@@ -366,6 +367,8 @@ int key_is_word(const char *list, const char *word)
 const char *key_near_word(const char *list, const char *word, char *buf, size_t size)
 {
     struct near near = near_to(word);
+    const char *begins = NULL;
+    int n_begin = 0;
 
     snprintf(buf, size, "%s", list);
     for (char *at = buf, *end; at; at = end) {
@@ -373,8 +376,10 @@ const char *key_near_word(const char *list, const char *word, char *buf, size_t 
         if (end)
             *end++ = 0;
         near_try(&near, at);
+        if (strlen(word) >= 3 && strncmp(at, word, strlen(word)) == 0 && !n_begin++)
+            begins = at;
     }
-    return near.word;
+    return n_begin == 1 ? begins : near.word;
 }
 
 int key_is_name(const char *text)
@@ -404,6 +409,7 @@ static const struct {
     { "nll_loss", "nll" },              { "num_embeddings", "rows" },
     { "num_epochs", "epochs" },         { "optim", "optimizer" },
     { "out_channels", "out" },          { "out_features", "out" },
+    { "over", "above" },                { "under", "below" },
     { "rate", "p" },                    { "scheduler", "schedule" },
     { "smooth_l1", "huber" },           { "std", "variance" },
     { "units", "out" },                 { "val", "test" },
@@ -446,8 +452,11 @@ const char *key_map_words(const char *map)
 const char *key_home(const char *name)
 {
     for (int i = 0; i < KEYS; i++)
-        if (strcmp(keys[i].name, name) == 0)
-            return *keys[i].map ? key_map_words(keys[i].map) : "the top level";
+        if (strcmp(keys[i].name, name) == 0) {
+            if (!*keys[i].map)
+                return "the top level";
+            return key_find("optimizer", keys[i].map) ? "the optimizer" : key_map_words(keys[i].map);
+        }
     return NULL;
 }
 
@@ -458,16 +467,16 @@ static void range_words(const struct key *k, char *out, size_t size)
 
     out[0] = 0;
     if (low && high)
-        snprintf(out, size, k->flags & KEY_OPEN ? " above %.10g and up to %.10g"
-                                                : " from %.10g to %.10g", k->min, k->max);
+        snprintf(out, size, " %s %.10g %s%s %.10g", k->flags & KEY_OPEN ? "above" : "from", k->min,
+                 k->flags & (KEY_OPEN | KEY_BELOW) ? "and " : "",
+                 k->flags & KEY_BELOW ? "below" : k->flags & KEY_OPEN ? "up to" : "to", k->max);
     else if (low)
         snprintf(out, size, k->flags & KEY_OPEN ? " above %.10g" : " from %.10g", k->min);
     else if (high)
         snprintf(out, size, " up to %.10g", k->max);
 }
 
-/* "a, b or c" of "a|b|c". */
-static void word_list(const char *of, char *out, size_t size)
+void key_word_list(const char *of, char *out, size_t size)
 {
     size_t at = 0;
 
@@ -490,7 +499,7 @@ void key_expected(const struct key *k, char *out, size_t size)
 
     range_words(k, range, sizeof range);
     if (k->kind == KEY_WORD)
-        word_list(k->of, out, size);
+        key_word_list(k->of, out, size);
     else if (k->count)
         snprintf(out, size, "a list of %d %s%s", k->count,
                  k->kind == KEY_PATHS ? "paths" : "numbers", k->kind == KEY_PATHS ? "" : range);

@@ -59,7 +59,8 @@
  *   batch epochs seed shards threads        integers
  *   init order run_on image                 texts
  *
- * A normal form is itself a spec: dumped as JSON or printed as YAML it reads back as it is.
+ * A normal form is itself a spec: printed (spec_print) it reads back as it is, and dumped as JSON
+ * too unless a text holds a line separator such as U+2028, which YAML takes for a line's end.
  */
 #ifndef MUSTER_SPEC_KEYS_H
 #define MUSTER_SPEC_KEYS_H
@@ -110,7 +111,8 @@ enum key_flag {
     KEY_ALONE = 1 << 3,         /* lets its map do without a head */
     KEY_OPEN = 1 << 4,          /* a number above `min`, not equal to it */
     KEY_NAME = 1 << 5,          /* a layer's name: by default counted, `value` is the stem */
-    KEY_NATIVE = 1 << 6,        /* has no place beside a program of the user's own */
+    KEY_BELOW = 1 << 6,         /* a number below `max`, not equal to it */
+    KEY_NATIVE = 1 << 7,        /* has no place beside a program of the user's own */
 };
 
 struct key {
@@ -149,8 +151,9 @@ const char *key_map_words(const char *map);
 /* What the key's value has to be, with its range: "a whole number from 1". */
 void key_expected(const struct key *k, char *out, size_t size);
 
+void key_word_list(const char *list, char *out, size_t size);   /* "a, b or c" of "a|b|c" */
 int key_is_word(const char *list, const char *word);    /* 1: `word` is one of "a|b|c" */
-/* Nearest of a list "a|b|c"; NULL: nothing is near. `buf` holds the answer. */
+/* Of a list "a|b|c" the only one that begins so, or the nearest; NULL: none. `buf` holds it. */
 const char *key_near_word(const char *list, const char *word, char *buf, size_t size);
 
 /* 1: fit to name a job, a layer and its tensors, and files after them. */

@@ -55,8 +55,10 @@ static void got(const struct value *v, char *out, size_t size)
 {
     if (value_is_null(v))
         snprintf(out, size, "nothing");
+    else if (v->kind != VALUE_SCALAR && !v->n)
+        snprintf(out, size, "an empty %s", v->kind == VALUE_LIST ? "list" : "map");
     else if (v->kind == VALUE_LIST)
-        snprintf(out, size, "a list");
+        snprintf(out, size, "a list of %d", v->n);
     else if (v->kind == VALUE_MAP)
         snprintf(out, size, "a map");
     else
@@ -122,7 +124,8 @@ static int scan_number(const struct reader *r, const char *text, double *out)
 
 static int in_range(const struct key *k, double x)
 {
-    return x <= k->max && (k->flags & KEY_OPEN ? x > k->min : x >= k->min);
+    return (k->flags & KEY_OPEN ? x > k->min : x >= k->min) &&
+           (k->flags & KEY_BELOW ? x < k->max : x <= k->max);
 }
 
 static int scan_bool(const struct value *v, int *out)
@@ -162,6 +165,8 @@ static void hint(const struct reader *r, const struct key *k, const struct value
         return;
     else if (!v->plain)
         snprintf(out, size, " (write it without quotes)");
+    else if (x > k->max && k->max > 1e9)        /* a limit that the sentence does not tell */
+        snprintf(out, size, " (at most %.0f)", k->max);
     else if (whole && t[sign] == '0' && is_digit(t[sign + 1]))
         snprintf(out, size, " (write it without the leading zero)");
     else if (whole && x == floor(x) && fabs(x) < 1e15 && strpbrk(t, ".eE"))
@@ -275,7 +280,7 @@ static int read_list(struct reader *r, const struct key *k, const struct value *
         return wrong_key(r, k, v, err);
     for (const struct value *c = v->kind == VALUE_LIST ? v->child : v; c;
          c = v->kind == VALUE_LIST ? c->next : NULL) {
-        json_t *made;
+        json_t *made = NULL;
         if (read(r, &item, c, &made, err) < 0)
             return -(int)err->code;
         if (json_array_append_new(list, made) < 0)
@@ -387,11 +392,10 @@ static int read_vocabulary(struct reader *r, const struct key *k, const struct v
                            json_t **out, struct err *err)
 {
     int word = v->kind == VALUE_SCALAR && strcmp(v->text, "auto") == 0;
-    int nothing = v->kind == VALUE_MAP && !v->child;    /* "payment: vocabulary" */
 
     if (v->kind == VALUE_LIST && v->n)
         return read_texts(r, k, v, out, err);
-    if (!word && !nothing)
+    if (!word && !value_is_null(v))     /* null: "payment: vocabulary" */
         return wrong_key(r, k, v, err);
     return give(json_string("auto"), out, err);
 }
@@ -445,7 +449,7 @@ static int read_range(struct reader *r, const struct key *k, const struct value 
     else if (!scan_range(v->text, &a, &b))
         return wrong_key(r, k, v, err);
     if (a < k->min || b > k->max || b < a) {
-        snprintf(text, sizeof text, "a range from %g to at most %g", k->min, k->max);
+        snprintf(text, sizeof text, "a number or a range from %g to %g", k->min, k->max);
         return wrong(r, v, text, err);
     }
     snprintf(text, sizeof text, "%lld..%lld", a, b);
@@ -490,13 +494,6 @@ static int is_metric(const char *text)
     return key_is_word(key_metrics, text);
 }
 
-static const char *near_metric(const char *text, char *buf, size_t size)
-{
-    if (strncmp(text, "acc", 3) == 0)
-        return "accuracy";
-    return key_near_word(key_metrics, text, buf, size);
-}
-
 static int read_metric(struct reader *r, const struct key *k, const struct value *v, json_t **out,
                        struct err *err)
 {
@@ -505,7 +502,8 @@ static int read_metric(struct reader *r, const struct key *k, const struct value
     if (v->kind != VALUE_SCALAR || !*v->text)
         return wrong_key(r, k, v, err);
     if (!is_metric(v->text))
-        return unknown_word(r, v, "metric", near_metric(v->text, words, sizeof words), err);
+        return unknown_word(r, v, "metric",
+                            key_near_word(key_metrics, v->text, words, sizeof words), err);
     return give(json_string(v->text), out, err);
 }
 
@@ -524,7 +522,8 @@ static int is_monitor(const char *text, char *near, size_t size)
 
     if (prefixed && is_metric(metric))
         return 1;
-    const char *word = is_metric(metric) ? metric : near_metric(metric, words, sizeof words);
+    const char *word = is_metric(metric)
+                           ? metric : key_near_word(key_metrics, metric, words, sizeof words);
     snprintf(near, size, "%s%.40s", word ? "test_" : "", word ? word : "");
     return 0;
 }
@@ -541,6 +540,16 @@ static int read_monitor(struct reader *r, const struct key *k, const struct valu
     return give(json_string(v->text), out, err);
 }
 
+static int wants_graph(const struct reader *r, const struct value *v, const char *word,
+                       struct err *err)
+{
+    char place[PLACE];
+
+    value_place(v, r->file, 1, place, sizeof place);
+    return err_set(err, ERR_INVALID, "%s: \"%s\" wants a graph, model: {nodes: {...}}, where a node "
+                   "may read several others", place, word);
+}
+
 static int unknown_key(const struct reader *r, const struct value *child, const char *map,
                        const char *near, struct err *err)
 {
@@ -550,8 +559,7 @@ static int unknown_key(const struct reader *r, const struct value *child, const 
     if (*map)
         snprintf(in, sizeof in, " in %s", key_map_words(map));
     if (strcmp(map, "layer") == 0 && key_find("node", child->key))
-        return err_set(err, ERR_INVALID, "%s: \"%s\" wants a graph, model: {nodes: {...}}, where "
-                       "a node may read several others", place, child->key);
+        return wants_graph(r, child, child->key, err);
     const char *home = near ? NULL : key_home(child->key);
     if (near || home)
         return err_set(err, ERR_INVALID, near ? "%s: unknown key \"%.40s\"%s (did you mean \"%s\"?)"
@@ -571,18 +579,16 @@ static int read_stop(struct reader *r, const struct key *k, const struct value *
         return wrong_key(r, k, v, err);
     for (const struct value *c = v->child; c; c = c->next) {
         const struct key *own = key_find("stop", c->key);
-        json_t *made;
+        json_t *made = NULL;
         char near[64];
         if (!own && !is_monitor(c->key, near, sizeof near)) {
             const char *word = key_near("stop", c->key);
             return unknown_key(r, c, "stop", word ? word : *near ? near : NULL, err);
         }
+        if (!own && (c->kind != VALUE_MAP || !c->n))
+            return wrong(r, c, "{below: NUMBER} or {above: NUMBER}", err);
         if (own ? read_key(r, own, c, &made, err) < 0 : read_map(r, "rule", c, &made, err) < 0)
             return -(int)err->code;
-        if (!own && !json_object_size(made)) {
-            json_decref(made);
-            return wrong(r, c, "{below: NUMBER} or {above: NUMBER}", err);
-        }
         if (json_object_set_new(map, c->key, made) < 0)
             return no_memory(err);
     }
@@ -606,7 +612,7 @@ static int read_named(struct reader *r, const struct key *k, const struct value 
     if (v->kind != VALUE_MAP || !v->n)
         return wrong_key(r, k, v, err);
     for (const struct value *c = v->child; c; c = c->next) {
-        json_t *made;
+        json_t *made = NULL;
         if (!*c->key)
             return unknown_key(r, c, k->name, NULL, err);
         if (read_map(r, k->of, c, &made, err) < 0)
@@ -630,7 +636,7 @@ static int read_text_map(struct reader *r, const struct key *k, const struct val
     if (v->kind != VALUE_MAP)
         return wrong_key(r, k, v, err);
     for (const struct value *c = v->child; c; c = c->next) {
-        json_t *made;
+        json_t *made = NULL;
         if (read_text(r, &item, c, &made, err) < 0)
             return -(int)err->code;
         if (json_object_set_new(map, c->key, made) < 0)
@@ -658,7 +664,7 @@ static int read_model(struct reader *r, const struct key *k, const struct value 
 }
 
 /* A value that stands for the key `k` in a map that was written as `v`: the child of that name;
- * all of `v` when it is short for `k`; nothing in it when the map is a head's name alone. */
+ * all of `v` when it is short for `k`; `nothing` when the map is the head's name alone. */
 static const struct value *given(const struct value *v, const struct key *k,
                                  const struct value *nothing)
 {
@@ -700,6 +706,8 @@ static int check_bare(const struct reader *r, const char *map, const struct valu
         return 0;
     if (!key_flagged(map, KEY_HEAD))
         return wrong(r, v, "a map", err);
+    if (v->kind == VALUE_SCALAR && strcmp(map, "layer") == 0 && key_find("node", v->text))
+        return wants_graph(r, v, v->text, err);
     const char *near = v->kind == VALUE_SCALAR ? key_near(map, v->text) : NULL;
     return near ? unknown_word(r, v, map, near, err) : wrong_head(r, map, v, err);
 }
@@ -746,11 +754,12 @@ static int missing(const struct reader *r, const char *map, const struct key *k,
 static int misplaced(const struct reader *r, const struct key *k, const struct value *v,
                      struct err *err)
 {
-    char at[PLACE + PATH + 8];
+    char at[PLACE + PATH + 8], formats[64];
 
     where(r, v, 1, at, sizeof at);
+    key_word_list(k->when, formats, sizeof formats);
     return err_set(err, ERR_INVALID, "%s%s data has no \"%s\" (only %s has)", at, r->format,
-                   k->name, k->when);
+                   k->name, formats);
 }
 
 static int fill_default(struct reader *r, const struct key *k, json_t **out, struct err *err)
@@ -770,15 +779,17 @@ static int read_map(struct reader *r, const char *map, const struct value *v, js
                     struct err *err)
 {
     OWN_JSON json_t *object = json_object();
-    struct value nothing = *v;
+    /* stands for what is not written below a head's name alone, `relu` */
+    struct value nothing = { .kind = VALUE_SCALAR, .plain = 1, .text = (char[]){ "" },
+                             .line = v->line, .column = v->column, .set = v->set,
+                             .parent = (struct value *)v };
 
-    nothing.kind = VALUE_MAP;
-    nothing.child = NULL;
     if (!object)
         return no_memory(err);
     if (check_bare(r, map, v, err) < 0 || check_keys(r, map, v, err) < 0)
         return -(int)err->code;
     for (const struct key *k = key_next(map, NULL); k; k = key_next(map, k)) {
+        nothing.key = (char *)k->name;
         const struct value *c = given(v, k, &nothing);
         int fits = !k->when || (r->format && key_is_word(k->when, r->format));
         json_t *made = NULL;

@@ -176,9 +176,9 @@ static int make_graph(json_t *model, struct err *err)
         if (strcmp(name, "input") == 0)
             return err_set(err, ERR_INVALID, "model.nodes.input: \"input\" is the data; give the "
                            "node another name");
-        if (strlen(name) > 63)
-            return err_set(err, ERR_INVALID, "model.nodes.%.200s: a name has at most 63 letters",
-                           name);
+        if (!key_is_name(name))
+            return err_set(err, ERR_INVALID, "model.nodes.%.100s: a node's name has up to 63 letters, "
+                           "digits, \"_\", \".\" or \"-\"", name);
         if (key_flagged(kind, KEY_NAME) && !json_object_get(body, "name") &&
             put(body, "name", json_string(name), err) < 0)
             return -(int)err->code;
@@ -344,13 +344,19 @@ static int check_monitor(const json_t *doc, const char *path, const char *monito
                    monitor + 5);
 }
 
-static int make_run(json_t *doc, struct err *err)
+static int has_tests(const json_t *doc)
 {
-    const json_t *data = json_object_get(doc, "data"), *stop = json_object_get(doc, "stop"), *rule;
-    json_t *checkpoint = json_object_get(doc, "checkpoint");
+    const json_t *data = json_object_get(doc, "data");
     const json_t *every = json_object_get(json_object_get(doc, "test"), "every");
-    int tests = (json_object_get(data, "test") || json_object_get(data, "split")) &&
-                strcmp(json_string_value(every), "never") != 0;
+
+    return (json_object_get(data, "test") || json_object_get(data, "split")) &&
+           strcmp(json_string_value(every), "never") != 0;
+}
+
+static int make_run(json_t *doc, int tests, struct err *err)
+{
+    const json_t *stop = json_object_get(doc, "stop"), *rule;
+    json_t *checkpoint = json_object_get(doc, "checkpoint");
     const char *name;
     char path[80];
 
@@ -379,7 +385,7 @@ static int make_run(json_t *doc, struct err *err)
     return check_monitor(doc, "checkpoint.best", best, err);
 }
 
-static int make_schedule(json_t *doc, struct err *err)
+static int make_schedule(json_t *doc, int tests, struct err *err)
 {
     json_t *schedule = json_object_get(doc, "schedule");
     json_t *cosine = json_object_get(schedule, "cosine");
@@ -394,6 +400,9 @@ static int make_schedule(json_t *doc, struct err *err)
     }
     if (!plateau)
         return 0;
+    if (!tests)
+        return err_set(err, ERR_INVALID, "schedule.plateau: there are no tests to watch (give "
+                       "data.test or data.split)");
     return check_monitor(doc, "schedule.plateau.metric",
                          json_string_value(json_object_get(plateau, "metric")), err);
 }
@@ -422,7 +431,7 @@ static int make_native(json_t *doc, struct err *err)
                            key_find("", needed[i])->why);
     if (make_data(json_object_get(doc, "data"), err) < 0 ||
         make_model(json_object_get(doc, "model"), err) < 0 || make_optimizer(doc, err) < 0 ||
-        make_run(doc, err) < 0 || make_schedule(doc, err) < 0)
+        make_run(doc, has_tests(doc), err) < 0 || make_schedule(doc, has_tests(doc), err) < 0)
         return -(int)err->code;
     return make_shards(doc, err);
 }

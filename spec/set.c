@@ -11,7 +11,7 @@ struct walk {
     struct value *at;
     const char *map;            /* the vocabulary's name of `at` when it is a map; NULL: unknown */
     const char *item;           /* the map of each item when `at` is a list or holds user's names */
-    enum key_kind kind;         /* of the key that led to `at`; KEY_MAP at the root */
+    const struct key *row;      /* of the key that led to `at`; NULL: unknown */
 };
 
 static int refuse(const struct walk *w, struct err *err, const char *what)
@@ -28,7 +28,7 @@ static int no_memory(struct err *err)
 static void enter(struct walk *w, const struct key *k)
 {
     w->map = w->item = NULL;
-    w->kind = k ? k->kind : KEY_TEXT;
+    w->row = k;
     if (!k)
         return;
     if (k->kind == KEY_MAP)
@@ -118,7 +118,7 @@ static int step_key(struct walk *w, const char *key, struct err *err)
     if (w->map)
         enter(w, k);
     else
-        *w = (struct walk){ w->arg, child, item, NULL, KEY_MAP };
+        *w = (struct walk){ w->arg, child, item, NULL, NULL };
     return 0;
 }
 
@@ -137,7 +137,7 @@ static int step_index(struct walk *w, long i, struct err *err)
                  w->at->n);
         return refuse(w, err, what);
     }
-    *w = (struct walk){ w->arg, child, w->item, NULL, KEY_MAP };
+    *w = (struct walk){ w->arg, child, w->item, NULL, NULL };
     return 0;
 }
 
@@ -204,7 +204,7 @@ static void long_path(const struct value *root, const char *path, char *out, siz
 
 int set_apply(struct value *root, const char *arg, struct err *err)
 {
-    struct walk w = { arg, root, "", NULL, KEY_MAP };
+    struct walk w = { arg, root, "", NULL, NULL };
     char path[1024], full[1024];
     const char *equals = strchr(arg, '=');
     OWN(value) v = NULL;
@@ -220,7 +220,8 @@ int set_apply(struct value *root, const char *arg, struct err *err)
         return -(int)err->code;
     if (w.at == root)
         return refuse(&w, err, "a key is to stand before \"=\"");
-    if (value_is_null(v) && w.at->parent->kind == VALUE_MAP) {
+    int head = w.row && (w.row->flags & KEY_HEAD);      /* model[3].relu= is a relu, not a gap */
+    if (value_is_null(v) && !head && w.at->parent->kind == VALUE_MAP) {
         value_remove(w.at);
         return 0;
     }

@@ -11,7 +11,8 @@
 #include <string.h>
 #include <yaml.h>
 
-#define STR_TAG "tag:yaml.org,2002:str"
+#define CORE_TAG "tag:yaml.org,2002:"
+#define STR_TAG CORE_TAG "str"
 
 struct anchor {
     char *name;
@@ -292,7 +293,11 @@ static int check_tag(const struct builder *b, const yaml_event_t *ev, const yaml
 {
     if (!tag || strcmp((const char *)tag, "!") == 0 || strcmp((const char *)tag, STR_TAG) == 0)
         return 0;
-    return refuse(b, ev->start_mark, err, "tags are not read: remove ", (const char *)tag);
+    int core = strncmp((const char *)tag, CORE_TAG, strlen(CORE_TAG)) == 0;
+    char what[120];
+    snprintf(what, sizeof what, "tags are not read: remove %s%.60s", core ? "!!" : "",
+             (const char *)tag + (core ? strlen(CORE_TAG) : 0));
+    return refuse(b, ev->start_mark, err, what, "");
 }
 
 static int on_scalar(struct builder *b, const yaml_event_t *ev, struct err *err)
