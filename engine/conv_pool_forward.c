@@ -1,0 +1,367 @@
+/* engine/conv_pool_forward.c - conv + bias + relu + maxpool 2 in one pass (see conv_pool_int.h) */
+#include "engine/conv_pool_int.h"
+
+/* ------------------------------------------------------------------ the image */
+
+/* (u / 255 - mean) / std as PyTorch rounds it: each of the three operations once. */
+INLINE v16 scale_bytes(v16 u, v16 mean, v16 std, v16 factor, bool exact)
+{
+    const v16 r = v_set1(1.f / 255);
+    v16 quotient = v_mul(u, r);
+    v16 rest = v_fma(quotient, v_set1(-255), u);        /* exact, so that the next line rounds as u / 255 */
+    v16 x = v_sub(v_fma(rest, r, quotient), mean);
+    return exact ? v_mul(x, factor) : v_div(x, std);
+}
+
+/* A power of two divides exactly, hence by a multiplication. */
+static bool is_power_of_two(float x)
+{
+    int e;
+    return frexpf(x, &e) == .5f && e > -100 && e < 100;
+}
+
+INLINE void scale_plane(const struct conv_image *im, int c, const uint8_t *bytes, long n, float *flat,
+                        bool exact)
+{
+    const v16 mean = v_set1(im->mean[c]), std = v_set1(im->std[c]);
+    const v16 factor = v_set1(1 / im->std[c]);
+    long i = 0;
+
+    for (; i + 16 <= n; i += 16)
+        v_store(flat + i, scale_bytes(v_from_u8(bytes + i), mean, std, factor, exact));
+    if (i < n) {
+        uint8_t tail[16] = { 0 };
+        memcpy(tail, bytes + i, (size_t)(n - i));
+        v_store(flat + i, scale_bytes(v_from_u8(tail), mean, std, factor, exact));
+    }
+}
+
+/* Colours lie side by side; one of them is gathered at the end of its floats, which are then written
+ * from the front and never overtake it. */
+static const uint8_t *gather_color(const struct conv_image *im, int c, const uint8_t *image,
+                                   float *flat)
+{
+    const long n = (long)im->h * im->w;
+    uint8_t *bytes = (uint8_t *)(flat + n) - n;
+
+    for (long i = 0; i < n; i++)
+        bytes[i] = image[i * im->c + c];
+    return bytes;
+}
+
+static void read_plane(const struct conv_image *im, int c, const uint8_t *image, float *flat)
+{
+    const uint8_t *bytes = im->c == 1 ? image : gather_color(im, c, image, flat);
+    const long n = (long)im->h * im->w;
+
+    if (is_power_of_two(im->std[c]))
+        scale_plane(im, c, bytes, n, flat, true);
+    else
+        scale_plane(im, c, bytes, n, flat, false);
+}
+
+KERNEL void spread_rows(const struct conv_image *im, const float *flat, float *rows)
+{
+    for (int y = 0; y < im->h; y++)
+        for (long i = 0; i < im->row; i += 16)
+            v_store(rows + y * im->row + i, v_load(flat + (long)y * im->w + i / 2));
+}
+
+/* Stores of a row run into the next one, which overwrites them later. */
+KERNEL void spread_planes(const struct conv_image *im, const struct conv_block *first,
+                          const float *flat, float *planes)
+{
+    for (int y = 0; y < im->h; y++)
+        for (int b = 0; b <= first->k; b++) {
+            float *to = planes + ((y & 1) * (first->k + 1) + b) * im->plane + (y >> 1) * first->pw;
+            const float *from = flat + (long)y * im->w + b;
+            for (int j = 0; j < first->pw; j += 16)
+                v_store(to + j, v_even(v_load(from + 2 * j), v_load(from + 2 * j + 16)));
+        }
+}
+
+void ISA_FN(conv_image_read)(const struct conv_image *im, const struct conv_block *first,
+                             const uint8_t *image, float *flat, float *planes, float *rows)
+{
+    for (int c = 0; c < im->c; c++) {
+        read_plane(im, c, image, flat);
+        spread_planes(im, first, flat, planes + c * 2 * (first->k + 1) * im->plane);
+        if (rows)
+            spread_rows(im, flat, rows + c * im->h * im->row);
+    }
+}
+
+/* ------------------------------------------------------------------ pooling */
+
+/* Maximum of a pooling window (a b / c d, the first wins a tie) and where it is. */
+INLINE v16 pool(v16 a, v16 b, v16 c, v16 d, mask16 *down, mask16 *right)
+{
+    mask16 top = v_gt(b, a), bottom = v_gt(d, c);
+    v16 ab = v_max(b, a), cd = v_max(d, c);
+
+    *down = v_gt(cd, ab);
+    *right = (mask16)((*down & bottom) | (~*down & top));
+    return v_max(cd, ab);
+}
+
+/* ------------------------------------------------------------------ first block */
+
+/* Channels of a tile; four corners of each, and four inputs, must fit the registers. */
+#if defined ISA_AVX512
+enum { TILE = 6 };
+#else
+enum { TILE = 1 };
+#endif
+
+struct first {
+    const struct conv_block *b;
+    const float *planes, *w, *bias;
+    long plane;
+    uint16_t *at, *live;
+};
+
+/* Channels o .. o + n - 1 at sixteen positions: acc[4 i + corner]. k and n are constants. */
+INLINE void first_tile(const struct first *f, int k, int n, int o, int block, v16 *acc)
+{
+    const struct conv_block *b = f->b;
+    const long plane = f->plane, ws = (long)b->c * k * 8;
+    const float *q = f->planes + 16 * block, *w = f->w + o * ws;
+
+    UNROLL for (int i = 0; i < 4 * n; i++) acc[i] = v_set1(f->bias[o + i / 4]);
+    for (int c = 0; c < b->c; c++, q += 2 * (k + 1) * plane)
+        for (int ky = 0; ky < k; ky++, w += 8) {
+            const float *top = q + (ky & 1) * (k + 1) * plane + (ky >> 1) * b->pw;
+            const float *low = q + (~ky & 1) * (k + 1) * plane + ((ky + 1) >> 1) * b->pw;
+            const float *wk = w;
+            HIDE(wk);
+            UNROLL for (int kx = 0; kx < k; kx++) {
+                v16 x[4] = { v_load(top + kx * plane), v_load(top + (kx + 1) * plane),
+                             v_load(low + kx * plane), v_load(low + (kx + 1) * plane) };
+                UNROLL for (int i = 0; i < n; i++) {
+                    v16 wv = v_set1(wk[i * ws + kx]);
+                    UNROLL for (int j = 0; j < 4; j++)
+                        acc[4 * i + j] = v_fma(wv, x[j], acc[4 * i + j]);
+                }
+            }
+        }
+}
+
+/* Pools a tile into out[channel][16] and notes the winners. */
+INLINE void first_pool(const struct first *f, int n, int o, int block, const v16 *acc, float *out)
+{
+    const struct conv_block *b = f->b;
+
+    UNROLL for (int i = 0; i < n; i++) {
+        mask16 down, right;
+        v16 best = pool(acc[4 * i], acc[4 * i + 1], acc[4 * i + 2], acc[4 * i + 3], &down, &right);
+        v_store(out + 16 * (o + i), v_relu(best));
+        if (f->at) {
+            f->live[(o + i) * ((b->words + 3) & ~3) + block] = v_gt(best, v_zero());
+            v_store_offsets(f->at + (long)(o + i) * 16 * b->words + 16 * block,
+                            b->base + 16 * block, down, b->row, right, 1);
+        }
+    }
+}
+
+INLINE void first_channels(const struct first *f, int k, int block, float *out)
+{
+    int o = 0;
+    v16 acc[4 * TILE];
+
+    for (; o + TILE <= f->b->o; o += TILE) {
+        first_tile(f, k, TILE, o, block, acc);
+        first_pool(f, TILE, o, block, acc, out);
+    }
+    for (; TILE > 2 && o + 2 <= f->b->o; o += 2) {
+        first_tile(f, k, 2, o, block, acc);
+        first_pool(f, 2, o, block, acc, out);
+    }
+    for (; TILE > 1 && o < f->b->o; o++) {
+        first_tile(f, k, 1, o, block, acc);
+        first_pool(f, 1, o, block, acc, out);
+    }
+}
+
+#define FIRST_KERNEL(k)                                                                     \
+    KERNEL void first_channels_##k(const struct first *f, int block, float *out)               \
+    {                                                                                       \
+        first_channels(f, k, block, out);                                                     \
+    }
+CONV_SIZES(FIRST_KERNEL)
+
+/* (channels, 16) to `n` positions of op channels. */
+INLINE void store_positions(const struct conv_block *b, const float *in, float *out, int n)
+{
+    if (b->op == 1) {
+        memcpy(out, in, (size_t)n * sizeof *out);
+        return;
+    }
+    for (int c = 0; c < b->op; c += 8) {
+        ALIGNED float part[16 * 8];
+        v16 v[8];
+        UNROLL for (int i = 0; i < 8; i++) v[i] = v_load(in + 16 * (c + i));
+        if (n == 16) {
+            v_store_rows8(out + c, b->op, v);
+            continue;
+        }
+        v_store_rows8(part, 8, v);
+        for (int p = 0; p < n; p++)
+            v8_store(out + (long)p * b->op + c, v8_load(part + 8 * p));
+    }
+}
+
+void ISA_FN(conv_first_forward)(const struct conv_block *b, const float *planes, long plane,
+                                const float *w, const float *bias, float *out, uint16_t *at,
+                                uint16_t *live, const uint8_t *next)
+{
+#define FIRST_ROW(k) [k] = first_channels_##k,
+    static void (*const kernels[CONV_POOL_KERNEL + 1])(const struct first *, int, float *) = {
+        CONV_SIZES(FIRST_ROW)
+    };
+    const struct first f = { b, planes, w, bias, plane, at, live };
+    const long image = (long)b->h * b->w * b->c, piece = (image + b->words - 1) / b->words;
+    ALIGNED float pooled[16 * 512];
+
+    for (int c = b->o; c < b->op; c++)
+        v_store(pooled + 16 * c, v_zero());
+    for (int block = 0; block < b->words; block++) {
+        int n = b->positions - 16 * block;
+        /* Spread over the loop: a burst would fill the miss buffers and stall all else. */
+        if (next)
+            for (long i = block * piece; i < (block + 1) * piece; i += 64)
+                __builtin_prefetch(next + i);
+        kernels[b->k](&f, block, pooled);
+        store_positions(b, pooled, out + 16L * block * b->op, n < 16 ? n : 16);
+        if (at && n < 16)
+            for (int o = 0; o < b->o; o++)
+                live[o * ((b->words + 3) & ~3) + block] &= (uint16_t)((1 << n) - 1);
+    }
+}
+
+/* ------------------------------------------------------------------ later blocks */
+
+/* Pooled columns of a tile: four sums each. */
+#if defined ISA_AVX512
+enum { COLUMNS = 4 };
+#else
+enum { COLUMNS = 1 };
+#endif
+
+struct later {
+    const struct conv_block *b;
+    const float *in, *w;        /* w: of this group of 16 output channels */
+    v16 bias;
+    int group;
+    float *out;
+    uint16_t *at, *live, *corner;
+};
+
+/* Two rows of 2 n positions from pooled (py, px) on: acc[row * 2 n + column]. cp and n are constants
+ * (cp 0: the block's). */
+INLINE void later_tile(const struct later *f, int cp, int n, int py, int px, v16 *acc)
+{
+    const struct conv_block *b = f->b;
+    const long step = cp ? cp : b->cp, row = b->w * step;
+    const float *in = f->in + 2 * py * row + 2 * px * step, *w = f->w;
+
+    UNROLL for (int j = 0; j < 4 * n; j++) acc[j] = f->bias;
+    for (int ky = 0; ky < b->k; ky++)
+        for (int kx = 0; kx < b->k; kx++) {
+            const float *x = in + ky * row + kx * step, *y = x + row;
+            HIDE(x);
+            HIDE(y);
+            for (int i = 0; i < b->c; i++, x++, y++, w += 16) {
+                v16 wv = v_load(w);
+                UNROLL for (int j = 0; j < 2 * n; j++)
+                    acc[j] = v_fma(v_set1(x[j * step]), wv, acc[j]);
+                UNROLL for (int j = 0; j < 2 * n; j++)
+                    acc[2 * n + j] = v_fma(v_set1(y[j * step]), wv, acc[2 * n + j]);
+            }
+        }
+}
+
+INLINE void later_pool(const struct later *f, int n, int py, int px, const v16 *acc)
+{
+    const struct conv_block *b = f->b;
+
+    UNROLL for (int j = 0; j < n; j++) {
+        const long p = (long)py * b->pw + px + j;
+        float *out = f->out + p * b->op + 16 * f->group;
+        mask16 down, right;
+        v16 best = pool(acc[2 * j], acc[2 * j + 1], acc[2 * n + 2 * j], acc[2 * n + 2 * j + 1],
+                        &down, &right);
+        v16 value = v_relu(best);
+        if (b->op >= 16)
+            v_store(out, value);
+        else if (b->op == 8)
+            v8_store(out, v_low(value));
+        else
+            v_store_n(out, value, 1);
+        if (!f->at)
+            continue;
+        mask16 live = v_gt(best, v_zero());
+        uint16_t *at = f->at + p * b->lanes + 16 * f->group;
+        uint16_t *word = f->live + p / 16 * b->lanes + 16 * f->group;
+        uint16_t *corner = f->corner + (p * (b->lanes / 16) + f->group) * 4;
+        v_fill_u16(at, (2 * py * b->w + 2 * (px + j)) * b->cp);
+        v_store_offsets(at, at, down, b->w * b->cp, right, b->cp);
+        v_store_offsets(word, word, live, 1 << p % 16, 0, 0);
+        corner[0] = (uint16_t)(live & ~down & ~right);
+        corner[1] = (uint16_t)(live & ~down & right);
+        corner[2] = (uint16_t)(live & down & ~right);
+        corner[3] = (uint16_t)(live & down & right);
+    }
+}
+
+INLINE void later_rows(const struct later *f, int cp)
+{
+    for (int py = 0; py < f->b->ph; py++) {
+        int px = 0;
+        v16 acc[4 * COLUMNS];
+        for (; px + COLUMNS <= f->b->pw; px += COLUMNS) {
+            later_tile(f, cp, COLUMNS, py, px, acc);
+            later_pool(f, COLUMNS, py, px, acc);
+        }
+        for (; COLUMNS > 2 && px + 2 <= f->b->pw; px += 2) {
+            later_tile(f, cp, 2, py, px, acc);
+            later_pool(f, 2, py, px, acc);
+        }
+        for (; COLUMNS > 1 && px < f->b->pw; px++) {
+            later_tile(f, cp, 1, py, px, acc);
+            later_pool(f, 1, py, px, acc);
+        }
+    }
+}
+
+KERNEL void later_rows_8(const struct later *f) { later_rows(f, 8); }
+KERNEL void later_rows_16(const struct later *f) { later_rows(f, 16); }
+KERNEL void later_rows_any(const struct later *f) { later_rows(f, 0); }
+
+void ISA_FN(conv_later_forward)(const struct conv_block *b, const float *in, const float *w,
+                                const float *bias, float *out, uint16_t *at, uint16_t *live,
+                                uint16_t *corner)
+{
+    if (at)
+        memset(live, 0, (size_t)b->words * b->lanes * sizeof *live);
+    for (int g = 0; g < b->lanes / 16; g++) {
+        const struct later f = { b, in, w + (long)g * b->k * b->k * b->c * 16,
+                                 v_load(bias + 16 * g), g, out, at, live, corner };
+        (b->cp == 8 ? later_rows_8 : b->cp == 16 ? later_rows_16 : later_rows_any)(&f);
+    }
+}
+
+/* (O, T, cp) to [group of 16 outputs][T][C][16]. */
+void ISA_FN(conv_pack)(const struct conv_block *b, const float *w, float *packed)
+{
+    const int t = b->k * b->k;
+
+    for (int g = 0; g < b->lanes / 16; g++)
+        for (int k = 0; k < t; k++)
+            for (int c = 0; c < b->c; c += 4) {
+                const float *from = w + (16L * g * t + k) * b->cp + c;
+                v16 r[4];
+                v_load_columns4(r, from, (long)t * b->cp);
+                for (int i = 0; i < 4 && c + i < b->c; i++, packed += 16)
+                    v_store(packed, r[i]);
+            }
+}

@@ -1,0 +1,221 @@
+/* engine/dense_small_kernels.c - dot products, and gradient with update (see dense_small_int.h) */
+#include "engine/dense_small_int.h"
+
+/* ------------------------------------------------------------------ forward */
+
+/* r rows by n samples, both constants, r * n <= 16. acc[r * sample + row]. */
+INLINE void dot_tile(const float *w, long ld, int cols, const float *x, long xs, int r, int n,
+                     v16 *acc)
+{
+    UNROLL for (int k = 0; k < r * n; k++) acc[k] = v_zero();
+    for (int i = 0; i < cols; i += 16) {
+        v16 xv[4];
+        UNROLL for (int b = 0; b < n; b++) xv[b] = v_load(x + b * xs + i);
+        UNROLL for (int k = 0; k < r; k++) {
+            v16 wv = v_load(w + k * ld + i);
+            UNROLL for (int b = 0; b < n; b++)
+                acc[r * b + k] = v_fma(wv, xv[b], acc[r * b + k]);
+        }
+    }
+}
+
+/* Four rows by one sample. */
+INLINE void dot_4x1(const struct dense_rows *w, int o, const float *x, float *z)
+{
+    v16 acc[4];
+
+    dot_tile(w->w + o * w->ld, w->ld, w->cols, x, 0, 4, 1, acc);
+    v_sum4(z + o, acc);
+}
+
+#if defined ISA_AVX512
+KERNEL void forward_4(const struct dense_rows *w, const float *x, long xs, float *z, long zs)
+{
+    for (int o = 0; o < w->rows; o += 4) {
+        v16 acc[16];
+        dot_tile(w->w + o * w->ld, w->ld, w->cols, x, xs, 4, 4, acc);
+        v_store_quarters(z + o, zs, v_sum16(acc));
+    }
+}
+
+KERNEL void forward_2(const struct dense_rows *w, const float *x, long xs, float *z, long zs)
+{
+    int o = 0;
+
+    for (; o + 8 <= w->rows; o += 8) {
+        v16 acc[16];
+        dot_tile(w->w + o * w->ld, w->ld, w->cols, x, xs, 8, 2, acc);
+        v16 sum = v_sum16(acc);
+        _mm256_storeu_ps(z + o, _mm512_castps512_ps256(sum));
+        _mm256_storeu_ps(z + zs + o, _mm512_extractf32x8_ps(sum, 1));
+    }
+    for (; o < w->rows; o += 4)
+        for (int b = 0; b < 2; b++)
+            dot_4x1(w, o, x + b * xs, z + b * zs);
+}
+
+KERNEL void forward_1(const struct dense_rows *w, const float *x, float *z)
+{
+    int o = 0;
+
+    for (; o + 16 <= w->rows; o += 16) {
+        v16 acc[16];
+        dot_tile(w->w + o * w->ld, w->ld, w->cols, x, 0, 16, 1, acc);
+        v_store(z + o, v_sum16(acc));
+    }
+    for (; o < w->rows; o += 4)
+        dot_4x1(w, o, x, z);
+}
+#else
+KERNEL void forward_1(const struct dense_rows *w, const float *x, float *z)
+{
+    for (int o = 0; o < w->rows; o += 4)
+        dot_4x1(w, o, x, z);
+}
+#endif
+
+void ISA_FN(dense_forward)(struct dense_rows w, const float *x, long xs, float *z, long zs, int n)
+{
+    int b = 0;
+
+#if defined ISA_AVX512
+    for (; b + 4 <= n; b += 4)
+        forward_4(&w, x + b * xs, xs, z + b * zs, zs);
+    for (; b + 2 <= n; b += 2)
+        forward_2(&w, x + b * xs, xs, z + b * zs, zs);
+#endif
+    for (; b < n; b++)
+        forward_1(&w, x + b * xs, z + b * zs);
+}
+
+/* ------------------------------------------------------------------ backward and update */
+
+/* As many lanes as a register has: with four samples a pair of AVX2 registers a vector is too much. */
+#if defined ISA_AVX512
+typedef v16 vr;
+enum { VR = 16 };
+#define R(name) v_##name
+#else
+typedef v8 vr;
+enum { VR = 8 };
+#define R(name) v8_##name
+#endif
+
+/* n samples in n shards, both known to the compiler, under SGD with momentum: one multiplication a
+ * sample for the gradient, one for dx. `wide` vectors of columns at a time. */
+INLINE void step_columns(const struct dense_back *k, int n, int wide, long i)
+{
+    const float *d = k->d;
+    float *w = k->apply->w + k->from + i, *v = k->apply->s[0] + k->from + i;
+    const vr rate = R(set1)(k->apply->o->k[0]), momentum = R(set1)(k->apply->o->k[1]);
+    vr x[8][2], acc[8][2];
+
+    UNROLL for (int b = 0; b < n; b++)
+        UNROLL for (int j = 0; j < wide; j++) {
+            x[b][j] = R(load)(k->x + b * k->xs + i + VR * j);
+            acc[b][j] = R(set1)(0);
+            if (k->dx)
+                __builtin_prefetch(k->dx + b * k->dxs + i + VR * j, 1);
+        }
+    for (int o = 0; o < k->rows; o++, w += k->ld, v += k->ld, d++) {
+        vr dv[8];
+        UNROLL for (int b = 0; b < n; b++) dv[b] = R(set1)(d[b * k->ds]);
+        UNROLL for (int j = 0; j < wide; j++) {
+            vr wv = R(load)(w + VR * j), g[8];
+            UNROLL for (int b = 0; b < n; b++) acc[b][j] = R(fma)(dv[b], wv, acc[b][j]);
+            UNROLL for (int b = 0; b < n; b++) g[b] = R(mul)(dv[b], x[b][j]);
+            UNROLL for (int s = 1; s < n; s *= 2)
+                UNROLL for (int b = 0; b < n; b += 2 * s) g[b] = R(add)(g[b], g[b + s]);
+            vr speed = R(fma)(momentum, R(load)(v + VR * j), g[0]);
+            R(store)(v + VR * j, speed);
+            R(store)(w + VR * j, R(fma)(rate, speed, wv));
+        }
+    }
+    if (k->dx)
+        UNROLL for (int b = 0; b < n; b++)
+            UNROLL for (int j = 0; j < wide; j++)
+                R(store)(k->dx + b * k->dxs + i + VR * j, acc[b][j]);
+}
+
+INLINE void step(const struct dense_back *k, int n, int wide)
+{
+    long i = 0;
+
+    for (; i + VR * wide <= k->cols; i += VR * wide)
+        step_columns(k, n, wide, i);
+    for (; i < k->cols; i += VR)
+        step_columns(k, n, 1, i);
+}
+#if defined ISA_AVX512
+enum { WIDE = 2 };
+#else
+enum { WIDE = 1 };
+#endif
+KERNEL void step_1(const struct dense_back *k) { step(k, 1, WIDE); }
+KERNEL void step_2(const struct dense_back *k) { step(k, 2, WIDE); }
+KERNEL void step_4(const struct dense_back *k) { step(k, 4, WIDE); }
+KERNEL void step_8(const struct dense_back *k) { step(k, 8, 1); }
+
+/* The same sums for any batch, shards and optimizer. */
+INLINE v16 shard_sum(const float *d, long ds, const float *x, long xs, int n, int shards,
+                     unsigned filled)
+{
+    v16 sum[SHARDS_MAX];
+
+    for (int s = 0; s < shards; s++) {
+        sum[s] = v_zero();
+        for (int b = shard_first(n, shards, s), b0 = b; b < shard_first(n, shards, s + 1); b++) {
+            v16 xv = v_load(x + b * xs), dv = v_set1(d[b * ds]);
+            sum[s] = b == b0 ? v_mul(dv, xv) : v_fma(dv, xv, sum[s]);
+        }
+    }
+    return shard_tree(sum, shards, filled);
+}
+
+KERNEL void step_any(const struct dense_back *k)
+{
+    const unsigned filled = shards_filled(k->n, k->shards);
+    const float *w = k->apply->w + k->from;
+
+    for (long i = 0; i < k->cols; i += 16) {
+        for (int b = 0; k->dx && b < k->n; b++) {
+            v16 acc = v_zero();
+            for (int o = 0; o < k->rows; o++)
+                acc = v_fma(v_set1(k->d[b * k->ds + o]), v_load(w + o * k->ld + i), acc);
+            v_store(k->dx + b * k->dxs + i, acc);
+        }
+        for (int o = 0; o < k->rows; o++)
+            apply16(k->apply, k->from + o * k->ld + i,
+                    shard_sum(k->d + o, k->ds, k->x + i, k->xs, k->n, k->shards, filled));
+    }
+}
+
+void ISA_FN(dense_backward)(const struct dense_back *k)
+{
+    static void (*const kernels[DENSE_BATCH + 1])(const struct dense_back *) = {
+        [1] = step_1, [2] = step_2, [4] = step_4, [8] = step_8,
+    };
+    const struct apply *a = k->apply;
+
+    if (k->n == k->shards && kernels[k->n] && a->plain_momentum && !a->keep)
+        kernels[k->n](k);
+    else
+        step_any(k);
+}
+
+void ISA_FN(dense_bias)(const struct apply *a, long from, long count, const float *d, long ds, int n,
+                        int shards)
+{
+    const unsigned filled = shards_filled(n, shards);
+
+    for (long i = 0; i < count; i += 16) {
+        v16 sum[SHARDS_MAX];
+        for (int s = 0; s < shards; s++) {
+            int b = shard_first(n, shards, s), end = shard_first(n, shards, s + 1);
+            sum[s] = b < end ? v_load(d + b * ds + i) : v_zero();
+            for (b++; b < end; b++)
+                sum[s] = v_add(sum[s], v_load(d + b * ds + i));
+        }
+        apply16(a, from + i, shard_tree(sum, shards, filled));
+    }
+}
