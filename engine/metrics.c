@@ -2,87 +2,222 @@
 #include "engine/metrics.h"
 
 #include <math.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum kind { LOSS, ACCURACY, TOP_K, PRECISION, RECALL, AUC, MAE, RMSE, R2 };
+#include "data/elementary.h"
 
-static const struct {
-    const char *name;
-    enum kind kind;
-    int larger, classes;        /* larger is better; wants classes (0: wants numbers, -1: either) */
-} kinds[] = {
-    { "loss", LOSS, 0, -1 },          { "accuracy", ACCURACY, 1, 1 }, { "precision", PRECISION, 1, 1 },
-    { "recall", RECALL, 1, 1 },       { "auc", AUC, 1, 1 },           { "mae", MAE, 0, 0 },
-    { "rmse", RMSE, 0, 0 },           { "r2", R2, 1, 0 },
-};
-
+/* One answer for auc: of the class it is about, and whether the sample is of that class. */
 struct score {
-    float score;
-    int positive;
-    double weight;
+    double value, weight;
+    bool positive;
 };
 
 struct metrics {
-    int n, classes, outputs;
-    struct { char name[32]; enum kind kind; int k; } item[METRICS_MAX];
-    /* sums over samples */
-    double weight, loss, right, absolute, square, target, target_square;
-    double hit[METRICS_MAX];            /* TOP_K, by item */
-    double *true_positive, *predicted, *actual;         /* (classes) */
-    struct score *score;                /* AUC alone */
+    char name[METRICS_MAX][32];
+    double (*value[METRICS_MAX])(struct metrics *m, int i);
+    int k[METRICS_MAX];         /* top_k */
+    double top[METRICS_MAX];    /* weight of the samples whose class is among the first k */
+    int n;
+    int classes, outputs;
+    bool ranked;                /* auc is wanted: scores are kept */
+    /* sums over the samples, each times its weight */
+    double weight, loss, hits, absolute, square;
+    double first, target, target_square;        /* of target - first, for the variance */
+    long samples;
+    double *predicted, *actual, *both;          /* (classes) weight said, there, said and there */
+    double *share;                              /* (classes) scratch */
+    struct score *score;                        /* (samples, lists) */
     long n_scores, room;
-    int wants_scores;
+    bool lost;                                  /* no memory for scores: auc is not known */
 };
 
-static int find_kind(const char *name, enum kind *out, int *out_k)
+static int lists(const struct metrics *m)
 {
-    char *end;
-
-    for (int i = 0; i < (int)(sizeof kinds / sizeof kinds[0]); i++)
-        if (strcmp(kinds[i].name, name) == 0) {
-            *out = kinds[i].kind;
-            return kinds[i].classes;
-        }
-    if (strncmp(name, "top_", 4) == 0) {
-        long k = strtol(name + 4, &end, 10);
-        if (k >= 1 && k < 10000 && !*end) {
-            *out = TOP_K;
-            *out_k = (int)k;
-            return 1;
-        }
-    }
-    return -2;
+    return m->classes > 2 ? m->classes : 1;
 }
 
-static int add_item(struct metrics *m, const char *name, struct err *err)
-{
-    enum kind kind = LOSS;
-    int k = 0, classes = find_kind(name, &kind, &k);
+/* ------------------------------------------------------------------ values */
 
-    if (classes == -2)
-        return err_set(err, ERR_INVALID, "metrics: \"%s\" is not known (loss accuracy top_5 "
-                       "precision recall auc mae rmse r2)", name);
-    if (classes == 1 && m->classes == 0)
-        return err_set(err, ERR_INVALID, "metrics: \"%s\" is of classes, the target is a number "
-                       "(use mae, rmse or r2)", name);
-    if (classes == 0 && m->classes)
-        return err_set(err, ERR_INVALID, "metrics: \"%s\" is of numbers, the target is a class "
-                       "(use accuracy, auc, ...)", name);
-    if (kind == AUC && m->classes != 2)
-        return err_set(err, ERR_INVALID, "metrics: auc is of two classes, the target has %d",
-                       m->classes);
+static double value_loss(struct metrics *m, int i)
+{
+    (void)i;
+    return m->loss / m->weight;
+}
+
+static double value_accuracy(struct metrics *m, int i)
+{
+    (void)i;
+    return m->hits / m->weight;
+}
+
+static double value_top(struct metrics *m, int i)
+{
+    return m->top[i] / m->weight;
+}
+
+/* Of class 1 where there are two; else the plain mean over the classes that occur, as an answer
+ * or in truth. A class that is never said has precision 0, one never there recall 0. */
+static double mean_over_classes(const struct metrics *m, const double *of)
+{
+    double sum = 0;
+    int n = 0;
+
+    for (int c = m->classes == 2; c < m->classes; c++) {
+        if (m->classes > 2 && m->predicted[c] == 0 && m->actual[c] == 0)
+            continue;
+        sum += of[c] > 0 ? m->both[c] / of[c] : 0;
+        n++;
+    }
+    return n ? sum / n : NAN;
+}
+
+static double value_precision(struct metrics *m, int i)
+{
+    (void)i;
+    return mean_over_classes(m, m->predicted);
+}
+
+static double value_recall(struct metrics *m, int i)
+{
+    (void)i;
+    return mean_over_classes(m, m->actual);
+}
+
+static double value_mae(struct metrics *m, int i)
+{
+    (void)i;
+    return m->absolute / m->weight;
+}
+
+static double value_rmse(struct metrics *m, int i)
+{
+    (void)i;
+    return sqrt(m->square / m->weight);
+}
+
+static double value_r2(struct metrics *m, int i)
+{
+    (void)i;
+    double spread = m->target_square - m->target * m->target / m->weight;
+    return spread > 0 ? 1 - m->square / spread : NAN;
+}
+
+/* Ascending; equal scores by weight, so that their weights are added in one order whatever the
+ * library's way of sorting. */
+static int by_value(const void *a, const void *b)
+{
+    const struct score *x = a, *y = b;
+
+    if (x->value != y->value)
+        return x->value > y->value ? 1 : -1;
+    return (x->weight > y->weight) - (x->weight < y->weight);
+}
+
+/* The share of pairs (one of the class, one not) that are in the right order; ties count half. */
+static double auc_of(struct score *s, long n)
+{
+    double below = 0, right = 0, positives = 0;
+
+    for (long i = 0; i < n; i++)
+        if (isnan(s[i].value))
+            return NAN;
+    qsort(s, (size_t)n, sizeof *s, by_value);
+    for (long i = 0; i < n;) {
+        double yes = 0, no = 0, value = s[i].value;
+        for (; i < n && s[i].value == value; i++)
+            *(s[i].positive ? &yes : &no) += s[i].weight;
+        right += yes * (below + no / 2);
+        below += no;
+        positives += yes;
+    }
+    return positives > 0 && below > 0 ? right / (positives * below) : NAN;
+}
+
+/* With more than two classes each against the rest, plain mean. */
+static double value_auc(struct metrics *m, int i)
+{
+    int n_lists = lists(m);
+    long n = m->n_scores / n_lists;
+    double sum = 0;
+    OWN_MEM struct score *list = malloc((size_t)(n + 1) * sizeof *list);
+
+    (void)i;
+    if (m->lost || !list)
+        return NAN;
+    for (int c = 0; c < n_lists; c++) {
+        for (long k = 0; k < n; k++)
+            list[k] = m->score[k * n_lists + c];
+        sum += auc_of(list, n);
+    }
+    return sum / n_lists;
+}
+
+/* ------------------------------------------------------------------ the table */
+
+enum needs { NEEDS_NOTHING, NEEDS_CLASSES, NEEDS_NUMBERS };
+
+static const struct kind {
+    const char *name;
+    double (*value)(struct metrics *m, int i);
+    enum needs needs;
+    bool larger;                /* is better */
+} kinds[] = {
+    { "loss", value_loss, NEEDS_NOTHING, false },
+    { "accuracy", value_accuracy, NEEDS_CLASSES, true },
+    { "precision", value_precision, NEEDS_CLASSES, true },
+    { "recall", value_recall, NEEDS_CLASSES, true },
+    { "auc", value_auc, NEEDS_CLASSES, true },
+    { "top_", value_top, NEEDS_CLASSES, true },         /* top_1, top_5, ... */
+    { "mae", value_mae, NEEDS_NUMBERS, false },
+    { "rmse", value_rmse, NEEDS_NUMBERS, false },
+    { "r2", value_r2, NEEDS_NUMBERS, true },
+};
+
+static const struct kind *kind_of(const char *name)
+{
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (strcmp(kinds[i].name, name) == 0 ||
+            (kinds[i].value == value_top && strncmp(name, "top_", 4) == 0))
+            return &kinds[i];
+    return NULL;
+}
+
+int metrics_larger_is_better(const char *name)
+{
+    const struct kind *k = kind_of(name);
+    return k && k->larger;
+}
+
+/* ------------------------------------------------------------------ life */
+
+static int add_metric(struct metrics *m, const char *name, struct err *err)
+{
+    const struct kind *k = kind_of(name);
+
+    for (int i = 0; i < m->n; i++)
+        if (strcmp(m->name[i], name) == 0)
+            return 0;
+    if (!k)
+        return err_set(err, ERR_INVALID, "metrics: there is no metric \"%s\" (loss, accuracy, "
+                       "top_5, precision, recall, auc, mae, rmse, r2)", name);
+    if (k->needs == NEEDS_CLASSES && m->classes < 2)
+        return err_set(err, ERR_INVALID, "metrics: \"%s\" is for classes, but the target is a "
+                       "number", name);
+    if (k->needs == NEEDS_NUMBERS && (m->classes > 0 || m->outputs > 1))
+        return err_set(err, ERR_INVALID, "metrics: \"%s\" is for a target that is one number", name);
     if (m->n == METRICS_MAX)
         return err_set(err, ERR_INVALID, "metrics: more than %d", METRICS_MAX);
-    for (int i = 0; i < m->n; i++)
-        if (strcmp(m->item[i].name, name) == 0)
-            return 0;
-    snprintf(m->item[m->n].name, sizeof m->item[m->n].name, "%s", name);
-    m->item[m->n].kind = kind;
-    m->item[m->n].k = k;
-    m->wants_scores |= kind == AUC;
-    m->n++;
+    if (k->value == value_top) {
+        m->k[m->n] = (int)strtol(name + 4, NULL, 10);
+        if (m->k[m->n] < 1)
+            return err_set(err, ERR_INVALID, "metrics: \"%s\" needs a number, as in top_5", name);
+    }
+    m->ranked |= k->value == value_auc;
+    snprintf(m->name[m->n], sizeof m->name[0], "%s", name);
+    m->value[m->n++] = k->value;
     return 0;
 }
 
@@ -90,21 +225,23 @@ int metrics_new(const char *const *names, int n, int classes, int outputs, struc
                 struct err *err)
 {
     OWN(metrics) m = calloc(1, sizeof *m);
+    size_t of_classes = (size_t)(classes > 0 ? classes : 1);
 
     if (!m)
         return err_set(err, ERR_NOMEM, "no memory for metrics");
     m->classes = classes;
     m->outputs = outputs;
-    if (add_item(m, "loss", err) < 0)
+    m->predicted = calloc(4 * of_classes, sizeof *m->predicted);
+    if (!m->predicted)
+        return err_set(err, ERR_NOMEM, "no memory for metrics of %d classes", classes);
+    m->actual = m->predicted + of_classes;
+    m->both = m->actual + of_classes;
+    m->share = m->both + of_classes;
+    if (add_metric(m, "loss", err) < 0)
         return -(int)err->code;
     for (int i = 0; i < n; i++)
-        if (add_item(m, names[i], err) < 0)
+        if (add_metric(m, names[i], err) < 0)
             return -(int)err->code;
-    m->true_positive = calloc((size_t)classes + 2, sizeof *m->true_positive);
-    m->predicted = calloc((size_t)classes + 2, sizeof *m->predicted);
-    m->actual = calloc((size_t)classes + 2, sizeof *m->actual);
-    if (!m->true_positive || !m->predicted || !m->actual)
-        return err_set(err, ERR_NOMEM, "no memory for metrics of %d classes", classes);
     *out = TAKE(m);
     return 0;
 }
@@ -113,123 +250,108 @@ void metrics_free(struct metrics *m)
 {
     if (!m)
         return;
-    free(m->true_positive);
     free(m->predicted);
-    free(m->actual);
     free(m->score);
     free(m);
 }
 
 void metrics_reset(struct metrics *m)
 {
-    size_t bytes = ((size_t)m->classes + 2) * sizeof *m->actual;
-
-    m->weight = m->loss = m->right = m->absolute = m->square = m->target = m->target_square = 0;
-    memset(m->hit, 0, sizeof m->hit);
-    memset(m->true_positive, 0, bytes);
-    memset(m->predicted, 0, bytes);
-    memset(m->actual, 0, bytes);
-    m->n_scores = 0;
+    m->weight = m->loss = m->hits = m->absolute = m->square = 0;
+    m->first = m->target = m->target_square = 0;
+    m->samples = m->n_scores = 0;
+    m->lost = false;
+    for (int i = 0; i < 3 * m->classes; i++)
+        m->predicted[i] = 0;
+    for (int i = 0; i < m->n; i++)
+        m->top[i] = 0;
 }
 
 /* ------------------------------------------------------------------ one sample */
 
-/* A score that grows with the probability of class 1: the logit, or the difference of two. */
-static void add_score(struct metrics *m, const float *output, int positive, double weight)
+static void keep_score(struct metrics *m, double value, bool positive, double weight)
 {
     if (m->n_scores == m->room) {
-        m->room = m->room ? 2 * m->room : 1024;
-        m->score = realloc(m->score, (size_t)m->room * sizeof *m->score);
-        if (!m->score)
-            abort();
+        long room = m->room ? 2 * m->room : 1024;
+        struct score *grown = realloc(m->score, (size_t)room * sizeof *grown);
+        m->lost |= !grown;
+        if (!grown)
+            return;
+        m->score = grown;
+        m->room = room;
     }
-    m->score[m->n_scores++] = (struct score){
-        m->outputs == 1 ? output[0] : output[1] - output[0], positive, weight };
+    m->score[m->n_scores++] = (struct score){ value, weight, positive };
 }
 
-static void add_class(struct metrics *m, const float *output, int class, double weight)
+static void keep_scores(struct metrics *m, const float *x, int class, double weight)
 {
-    int best = 0;
-
     if (m->outputs == 1) {
-        best = output[0] > 0;
-    } else {
-        for (int i = 1; i < m->outputs; i++)
-            if (output[i] > output[best])
-                best = i;
+        keep_score(m, x[0], class == 1, weight);
+        return;
     }
-    m->right += best == class ? weight : 0;
-    m->predicted[best] += weight;
+    if (m->classes == 2) {
+        keep_score(m, (double)x[1] - x[0], class == 1, weight);
+        return;
+    }
+    double most = x[0], sum = 0;
+    for (int c = 1; c < m->classes; c++)
+        most = x[c] > most ? x[c] : most;
+    for (int c = 0; c < m->classes; c++)
+        sum += m->share[c] = elementary_exp(x[c] - most);
+    for (int c = 0; c < m->classes; c++)
+        keep_score(m, m->share[c] / sum, c == class, weight);
+}
+
+static void add_class(struct metrics *m, const float *x, int class, double weight)
+{
+    int said = 0, before = 0;
+
     if (class < 0 || class >= m->classes)
         return;
-    m->actual[class] += weight;
-    if (best == class)
-        m->true_positive[class] += weight;
-    for (int i = 0; i < m->n; i++) {
-        int above = 0;
-        if (m->item[i].kind != TOP_K)
-            continue;
-        for (int j = 0; j < m->outputs; j++)
-            above += output[j] > output[class] || (output[j] == output[class] && j < class);
-        m->hit[i] += above < m->item[i].k ? weight : 0;
+    if (m->outputs == 1)
+        said = x[0] > 0;
+    for (int c = 1; c < m->outputs; c++)
+        said = x[c] > x[said] ? c : said;       /* a tie goes to the lower class */
+    for (int c = 0; c < m->outputs && m->outputs > 1; c++)
+        before += x[c] > x[class] || (x[c] == x[class] && c < class);
+    if (m->outputs == 1)
+        before = said != class;
+    if (isnan(x[class < m->outputs ? class : 0])) {     /* not a number is no answer */
+        said = -1;
+        before = m->classes;
     }
-    if (m->wants_scores)
-        add_score(m, output, class == 1, weight);
+    m->hits += said == class ? weight : 0;
+    for (int i = 0; i < m->n; i++)
+        m->top[i] += m->value[i] == value_top && before < m->k[i] ? weight : 0;
+    if (said >= 0)
+        m->predicted[said] += weight;
+    m->actual[class] += weight;
+    m->both[class] += said == class ? weight : 0;
+    if (m->ranked)
+        keep_scores(m, x, class, weight);
+}
+
+static void add_number(struct metrics *m, double x, double target, double weight)
+{
+    double d = x - target;
+
+    if (m->samples == 0)
+        m->first = target;
+    m->absolute += weight * fabs(d);
+    m->square += weight * d * d;
+    m->target += weight * (target - m->first);
+    m->target_square += weight * (target - m->first) * (target - m->first);
 }
 
 void metrics_add(struct metrics *m, const float *output, double target, double loss, double weight)
 {
-    m->weight += weight;
-    m->loss += weight * loss;
-    if (m->classes) {
+    if (m->classes > 0)
         add_class(m, output, (int)target, weight);
-        return;
-    }
-    double d = output[0] - target;
-    m->absolute += weight * fabs(d);
-    m->square += weight * d * d;
-    m->target += weight * target;
-    m->target_square += weight * target * target;
-}
-
-/* ------------------------------------------------------------------ values */
-
-static int by_score(const void *a, const void *b)
-{
-    float x = ((const struct score *)a)->score, y = ((const struct score *)b)->score;
-    return (x > y) - (x < y);
-}
-
-/* The chance that a positive scores above a negative; a tie counts half. */
-static double area_under_curve(struct metrics *m)
-{
-    double positives = 0, negatives = 0, area = 0;
-
-    qsort(m->score, (size_t)m->n_scores, sizeof *m->score, by_score);
-    for (long i = 0; i < m->n_scores;) {
-        double p = 0, n = 0;
-        long j = i;
-        for (; j < m->n_scores && m->score[j].score == m->score[i].score; j++)
-            *(m->score[j].positive ? &p : &n) += m->score[j].weight;
-        if (j == i)
-            return NAN;         /* a score that is not a number */
-        area += p * (negatives + n / 2);
-        positives += p;
-        negatives += n;
-        i = j;
-    }
-    return positives > 0 && negatives > 0 ? area / (positives * negatives) : NAN;
-}
-
-/* Of class 1 when there are two, else the mean over classes (0 where nothing was predicted). */
-static double per_class(const struct metrics *m, const double *of)
-{
-    if (m->classes == 2)
-        return of[1] > 0 ? m->true_positive[1] / of[1] : 0;
-    double sum = 0;
-    for (int i = 0; i < m->classes; i++)
-        sum += of[i] > 0 ? m->true_positive[i] / of[i] : 0;
-    return sum / m->classes;
+    else
+        add_number(m, output[0], target, weight);
+    m->loss += weight * loss;
+    m->weight += weight;
+    m->samples++;
 }
 
 int metrics_count(const struct metrics *m)
@@ -239,42 +361,10 @@ int metrics_count(const struct metrics *m)
 
 const char *metrics_name(const struct metrics *m, int i)
 {
-    return m->item[i].name;
+    return m->name[i];
 }
 
 double metrics_value(struct metrics *m, int i)
 {
-    double w = m->weight;
-
-    if (w <= 0)
-        return NAN;
-    switch (m->item[i].kind) {
-    case LOSS:
-        return m->loss / w;
-    case ACCURACY:
-        return m->right / w;
-    case TOP_K:
-        return m->hit[i] / w;
-    case PRECISION:
-        return per_class(m, m->predicted);
-    case RECALL:
-        return per_class(m, m->actual);
-    case AUC:
-        return area_under_curve(m);
-    case MAE:
-        return m->absolute / w;
-    case RMSE:
-        return sqrt(m->square / w);
-    case R2:
-        return 1 - m->square / (m->target_square - m->target * m->target / w);
-    }
-    return NAN;
-}
-
-int metrics_larger_is_better(const char *name)
-{
-    for (int i = 0; i < (int)(sizeof kinds / sizeof kinds[0]); i++)
-        if (strcmp(kinds[i].name, name) == 0)
-            return kinds[i].larger;
-    return strncmp(name, "top_", 4) == 0;
+    return m->weight > 0 ? m->value[i](m, i) : NAN;
 }

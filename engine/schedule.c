@@ -2,99 +2,110 @@
 #include "engine/schedule.h"
 
 #include <math.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "engine/metrics.h"
 
-static double number(const json_t *of, const char *key, double otherwise)
+/* cos(pi x) for x in [0, 1]: sin(pi (1/2 - x)) by its series, in plain operations, since libm's
+ * cos has variants by processor. The last term is below 1e-17 there. */
+static double cos_pi(double x)
 {
-    const json_t *v = json_object_get(of, key);
-    return v ? json_number_value(v) : otherwise;
+    double y = 3.14159265358979323846 * (0.5 - x), square = y * y, term = y, sum = y;
+
+    for (int k = 1; k <= 11; k++) {
+        term *= -square / (double)((2 * k) * (2 * k + 1));
+        sum += term;
+    }
+    return sum;
+}
+
+static double number_or(const json_t *args, const char *key, double otherwise)
+{
+    const json_t *v = json_object_get(args, key);
+    return json_is_number(v) ? json_number_value(v) : otherwise;
+}
+
+static int larger_is_better(const struct schedule *s)
+{
+    const char *metric = s->metric;
+
+    if (strncmp(metric, "test_", 5) == 0)
+        metric += 5;
+    return metrics_larger_is_better(metric);
+}
+
+static void read_plateau(struct schedule *s, const json_t *args)
+{
+    const char *metric = json_string_value(json_object_get(args, "metric"));
+
+    s->kind = SCHEDULE_PLATEAU;
+    s->patience = (int)number_or(args, "patience", 10);
+    s->gamma = number_or(args, "factor", 0.1);
+    snprintf(s->metric, sizeof s->metric, "%s", metric ? metric : "test_loss");
+    s->best = larger_is_better(s) ? -INFINITY : INFINITY;
 }
 
 int schedule_parse(const json_t *spec, int epochs, double lr, struct schedule *out, struct err *err)
 {
-    const json_t *step = json_object_get(spec, "step");
-    const json_t *cosine = json_object_get(spec, "cosine");
+    struct schedule s = { .kind = SCHEDULE_CONSTANT, .lr = lr, .factor = 1 };
+    const json_t *step = json_object_get(spec, "step"), *cosine = json_object_get(spec, "cosine");
     const json_t *plateau = json_object_get(spec, "plateau");
 
-    *out = (struct schedule){ .factor = 1, .best = NAN, .lr = lr };
-    out->warmup = (long)number(json_object_get(spec, "warmup"), "steps", 0);
+    if (!!step + !!cosine + !!plateau > 1)
+        return err_set(err, ERR_INVALID, "schedule: one of step, cosine and plateau, not several");
     if (step) {
-        out->kind = SCHEDULE_STEP;
-        out->every = (long)number(step, "every", 1);
-        out->gamma = number(step, "gamma", 0.1);
-        if (out->every < 1)
-            return err_set(err, ERR_INVALID, "schedule.step.every: wants a number from 1");
+        s.kind = SCHEDULE_STEP;
+        s.every = (long)number_or(step, "every", 1);
+        s.gamma = number_or(step, "gamma", 0.1);
     } else if (cosine) {
-        out->kind = SCHEDULE_COSINE;
-        out->every = (long)number(cosine, "epochs", epochs);
-        out->min = number(cosine, "min", 0);
-        if (out->every < 1)
-            return err_set(err, ERR_INVALID, "schedule.cosine.epochs: wants a number from 1");
+        s.kind = SCHEDULE_COSINE;
+        s.every = (long)number_or(cosine, "epochs", epochs);
+        s.min = number_or(cosine, "min", 0);
     } else if (plateau) {
-        const char *metric = json_string_value(json_object_get(plateau, "metric"));
-        out->kind = SCHEDULE_PLATEAU;
-        out->gamma = number(plateau, "factor", 0.1);
-        out->patience = (int)number(plateau, "patience", 10);
-        snprintf(out->metric, sizeof out->metric, "%s", metric ? metric : "test_loss");
+        read_plateau(&s, plateau);
     }
+    if (s.kind != SCHEDULE_CONSTANT && s.kind != SCHEDULE_PLATEAU && s.every < 1)
+        return err_set(err, ERR_INVALID, "schedule: needs at least one epoch, not %ld", s.every);
+    s.warmup = (long)number_or(json_object_get(spec, "warmup"), "steps", 0);
+    *out = s;
     return 0;
-}
-
-/* cos by libm would differ between machines in the last bit, and with it every step after: a series in
- * plain double arithmetic has one value. x in [0, pi]; the error is below 1e-15. */
-static double cosine(double x)
-{
-    /* cos x = -cos(pi - x): stay below pi/2, where the series needs few terms. */
-    double sign = 1, half = 1.5707963267948966;
-    if (x > half) {
-        x = 2 * half - x;
-        sign = -1;
-    }
-    double term = 1, sum = 1;
-    for (int k = 1; k <= 12; k++) {
-        term *= -x * x / (double)((2 * k - 1) * (2 * k));
-        sum += term;
-    }
-    return sign * sum;
 }
 
 double schedule_epoch(struct schedule *s, int epoch)
 {
-    double factor = 1;
-
-    if (s->kind == SCHEDULE_STEP)
-        for (long i = 0; i < epoch / s->every; i++)
-            factor *= s->gamma;
-    else if (s->kind == SCHEDULE_COSINE) {
-        double part = epoch < s->every ? (double)epoch / (double)s->every : 1;
-        double low = s->lr > 0 ? s->min / s->lr : 0;
-        factor = low + (1 - low) * (1 + cosine(3.141592653589793 * part)) / 2;
-    } else if (s->kind == SCHEDULE_PLATEAU)
-        factor = s->factor;
-    s->factor = factor;
-    return factor;
+    if (s->kind == SCHEDULE_STEP) {
+        s->factor = 1;
+        for (long i = s->every; i <= epoch; i += s->every)
+            s->factor *= s->gamma;
+    } else if (s->kind == SCHEDULE_COSINE) {
+        double x = epoch < s->every ? (double)epoch / (double)s->every : 1;
+        double rate = s->min + (s->lr - s->min) * (1 + cos_pi(x)) / 2;
+        s->factor = s->lr > 0 ? rate / s->lr : 1;
+    }
+    return s->factor;
 }
 
-/* PyTorch's ReduceLROnPlateau: better by one part in ten thousand, `patience` tests of grace. */
+/* As PyTorch's ReduceLROnPlateau: an improvement is one of more than a ten-thousandth; a cut of
+ * less than 1e-8 is not worth making. */
 double schedule_test(struct schedule *s, double value)
 {
-    const char *metric = strncmp(s->metric, "test_", 5) == 0 ? s->metric + 5 : s->metric;
     const double threshold = 1e-4;
+    int better;
 
     if (s->kind != SCHEDULE_PLATEAU)
         return s->factor;
-    bool better = isnan(s->best) ||
-                  (metrics_larger_is_better(metric) ? value > s->best * (1 + threshold)
-                                                    : value < s->best * (1 - threshold));
+    if (larger_is_better(s))
+        better = value > s->best * (1 + threshold);
+    else
+        better = value < s->best * (1 - threshold);
     if (better) {
         s->best = value;
         s->waited = 0;
     } else if (++s->waited > s->patience) {
-        s->factor *= s->gamma;
+        double cut = s->factor * s->gamma;
+        if (s->lr * (s->factor - cut) > 1e-8)
+            s->factor = cut;
         s->waited = 0;
     }
     return s->factor;
