@@ -441,15 +441,19 @@ static int layer_op(struct builder *b, const json_t *item, const json_t **out_ar
     return err_set(err, ERR_INVALID, "%s: says no layer", b->path);
 }
 
-static int add_embedding(struct builder *b, const json_t *args, const char *name, struct err *err)
+/* `from` is what a named node reads: it may say the field instead of "of". */
+static int add_embedding(struct builder *b, const json_t *args, const char *from, const char *name,
+                         struct err *err)
 {
-    int field = embedding_field(b, json_string_value(json_object_get(args, "of")), err);
+    const char *of = json_string_value(json_object_get(args, "of"));
+    int field = embedding_field(b, of ? of : from, err);
     if (field < 0)
         return field;
     int at = builder_add(b, OP_EMBEDDING, NULL, 0, err);
     if (at < 0)
         return at;
     b->g->node[at].field = field;
+    b->g->node[at].spread = 1;
     if (builder_fill(b, at, args, name, err) < 0)
         return -(int)err->code;
     return at;
@@ -499,7 +503,7 @@ static int build_list(struct builder *b, const json_t *list, struct err *err)
             return err_set(err, ERR_INVALID, "%s: reads ids, so it can only come first (use nodes)",
                            b->path);
         if (op == OP_EMBEDDING) {
-            last = add_embedding(b, args, NULL, err);
+            last = add_embedding(b, args, NULL, NULL, err);
         } else {
             char path[sizeof b->path];
             memcpy(path, b->path, sizeof path);
@@ -588,17 +592,7 @@ static int build_named(struct builder *b, struct named *list, int n, struct name
     char path[sizeof b->path];
     memcpy(path, b->path, sizeof path);
     if (op == OP_EMBEDDING) {
-        if (n_in == 1 && !json_object_get(args, "of")) {        /* from: [field] says it as well */
-            int field = embedding_field(b, d->from[0], err);
-            if (field < 0)
-                return field;
-            d->at = builder_add(b, OP_EMBEDDING, NULL, 0, err);
-            if (d->at < 0)
-                return d->at;
-            b->g->node[d->at].field = field;
-            return builder_fill(b, d->at, args, d->name, err) < 0 ? -(int)err->code : 1;
-        }
-        d->at = add_embedding(b, args, d->name, err);
+        d->at = add_embedding(b, args, n_in == 1 ? d->from[0] : NULL, d->name, err);
         return d->at < 0 ? d->at : 1;
     }
     for (int k = 0; k < n_in; k++) {

@@ -59,6 +59,7 @@ struct node {
     int rows, dim;              /* EMBEDDING */
     int cross[NODE_CROSS_MAX];  /* EMBEDDING of several fields: id = ((i0 * ids1 + i1) * ids2 ..) % rows */
     int n_cross;
+    float spread;               /* EMBEDDING: deviation of the first weights; 0: zeros */
     int per_shard;              /* BATCHNORM */
     int approximate;            /* GELU by tanh */
     float eps, momentum, slope, p;

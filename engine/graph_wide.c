@@ -5,6 +5,7 @@
  * deep (group 0): the numbers and an embedding of each categorical feature side by side, then
  * hidden layers with relu, then a linear layer.
  */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -56,6 +57,8 @@ static int add_table(struct builder *b, const int *field, int n_fields, int rows
         return at;
     struct node *n = &b->g->node[at];
     n->group = group;
+    /* the wide part starts as nothing, the deep part as TensorFlow's embedding columns do */
+    n->spread = group == 1 ? 0 : 1 / sqrtf((float)dim);
     n->field = field[0];
     n->n_cross = n_fields > 1 ? n_fields : 0;
     for (int i = 0; i < n->n_cross; i++)

@@ -6,8 +6,10 @@
 
 #define STAGE(name) extern const struct stage_ops ISA_FN(name);
 #define STAGES(X)                                                                              \
-    X(conv_pool_stage) X(dense_small_stage) X(loss_stage) X(input_stage) X(conv_stage) X(linear_stage) X(pool_stage)                   \
-    X(batchnorm_stage) X(pointwise_stage) X(shape_stage)
+    X(conv_pool_stage) X(dense_small_stage) X(loss_stage)                             \
+    X(input_stage) X(conv_stage) X(linear_stage) X(pool_stage)                                 \
+    X(batchnorm_stage) X(layernorm_stage) X(pointwise_stage) X(softmax_stage)                  \
+    X(dropout_stage) X(embedding_stage) X(join_stage) X(shape_stage)
 STAGES(STAGE)
 #undef STAGE
 
@@ -15,7 +17,9 @@ STAGES(STAGE)
 static const struct stage_ops *const stages[] = {
     &ISA_FN(conv_pool_stage), &ISA_FN(dense_small_stage),
     &ISA_FN(input_stage), &ISA_FN(conv_stage), &ISA_FN(linear_stage), &ISA_FN(pool_stage),
-    &ISA_FN(batchnorm_stage), &ISA_FN(pointwise_stage), &ISA_FN(shape_stage),
+    &ISA_FN(batchnorm_stage), &ISA_FN(layernorm_stage), &ISA_FN(pointwise_stage),
+    &ISA_FN(softmax_stage), &ISA_FN(dropout_stage), &ISA_FN(embedding_stage),
+    &ISA_FN(join_stage), &ISA_FN(shape_stage),
     NULL,
 };
 
