@@ -54,26 +54,21 @@ static void assert_part(const json_t *doc, const char *path, const char *want)
     assert_string_equal(found, want);
 }
 
-static char *root_file(const char *name)
+static void root_path(const char *name, char *out, size_t size)
 {
-    char path[4096];
     const char *root = getenv("MUSTER_ROOT");
-    struct err err = { 0 };
-    char *text = NULL;
 
-    snprintf(path, sizeof path, "%s/%s", root ? root : ".", name);
-    assert_ok(files_read(path, 1 << 24, &text, NULL, &err));
-    return text;
+    snprintf(out, size, "%s/%s", root ? root : ".", name);
 }
 
 static struct job_spec *read_example(const char *name)
 {
-    char path[4096];
-    const char *root = getenv("MUSTER_ROOT");
+    char path[4096], in[100];
     struct err err = { 0 };
     struct job_spec *s = NULL;
 
-    snprintf(path, sizeof path, "%s/examples/%s/train.yaml", root ? root : ".", name);
+    snprintf(in, sizeof in, "examples/%s/train.yaml", name);
+    root_path(in, path, sizeof path);
     assert_ok(spec_read(path, NULL, 0, &s, &err));
     return s;
 }
@@ -133,9 +128,13 @@ static void the_convblock_layers_are_named_as_in_its_class(void **state)
 static void every_mistake_gets_its_sentence(void **state)
 {
     (void)state;
-    OWN_MEM char *all = root_file("tests/unit/spec_errors.txt");
+    OWN_MEM char *all = NULL;
+    char path[4096];
+    struct err err = { 0 };
     int n = 0;
 
+    root_path("tests/unit/spec_errors.txt", path, sizeof path);
+    assert_ok(files_read(path, 1 << 24, &all, NULL, &err));
     for (char *at = strstr(all, "\n! "), *next; at; at = next, n++) {
         next = strstr(at + 1, "\n! ");
         char *want = at + 3, *text = strchr(want, '\n');
@@ -145,7 +144,6 @@ static void every_mistake_gets_its_sentence(void **state)
         OWN_BUF b = BUF_INIT;
         int base = strncmp(text, "@base\n", 6) == 0;
         buf_printf(&b, "%s%s", base ? BASE : "", text + (base ? 6 : 0));
-        struct err err = { 0 };
         struct job_spec *s = NULL;
         if (spec_parse(b.data, b.n, "t.yaml", NULL, 0, &s, &err) == 0)
             fail_msg("accepted, but wanted: %s\n%s", want, b.data);
