@@ -6,7 +6,8 @@
 
 #define STAGE(name) extern const struct stage_ops ISA_FN(name);
 #define STAGES(X)                                                                              \
-    X(conv_pool_stage) X(dense_small_stage) X(loss_stage)                             \
+    X(conv_pool_stage) X(conv_bn_stage) X(dense_small_stage) X(dense_large_stage)              \
+    X(loss_stage)                                                                              \
     X(input_stage) X(conv_stage) X(linear_stage) X(pool_stage)                                 \
     X(batchnorm_stage) X(layernorm_stage) X(pointwise_stage) X(softmax_stage)                  \
     X(dropout_stage) X(embedding_stage) X(join_stage) X(shape_stage)
@@ -15,7 +16,8 @@ STAGES(STAGE)
 
 /* First match wins: chains that have a fast kernel, then one stage for each op. */
 static const struct stage_ops *const stages[] = {
-    &ISA_FN(conv_pool_stage), &ISA_FN(dense_small_stage),
+    &ISA_FN(conv_pool_stage), &ISA_FN(conv_bn_stage), &ISA_FN(dense_small_stage),
+    &ISA_FN(dense_large_stage),
     &ISA_FN(input_stage), &ISA_FN(conv_stage), &ISA_FN(linear_stage), &ISA_FN(pool_stage),
     &ISA_FN(batchnorm_stage), &ISA_FN(layernorm_stage), &ISA_FN(pointwise_stage),
     &ISA_FN(softmax_stage), &ISA_FN(dropout_stage), &ISA_FN(embedding_stage),
