@@ -55,6 +55,10 @@ struct command {
 /* In the order of the help. */
 #define COMMANDS(X) \
     X(train) \
+    X(evaluate) \
+    X(predict) \
+    X(export) \
+    X(verify) \
     X(help)
 
 #define X(name) extern const struct command command_##name;

@@ -1,0 +1,91 @@
+/* cli/evaluate.c - muster evaluate: how good a model is */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/own.h"
+#include "cli/cli.h"
+#include "runtime/rerun.h"
+#include "serving/predictor.h"
+
+struct args {
+    const char *data, *format;
+    long threads;
+    int json;
+};
+
+static const struct option options[] = {
+    { "data", 0, "FILE", "rows to test on (default: the test set of the run's spec)", OPTION_TEXT,
+      offsetof(struct args, data) },
+    { "format", 0, "csv|json|tfrecord", "what FILE is (default: by its name)", OPTION_TEXT,
+      offsetof(struct args, format) },
+    { "threads", 0, "N", "use N threads", OPTION_INT, offsetof(struct args, threads) },
+    { "json", 0, NULL, "print one object", OPTION_FLAG, offsetof(struct args, json) },
+    { 0 }
+};
+
+static void print_result(const struct test_result *r, int json)
+{
+    if (!json) {
+        for (int i = 0; i < r->n; i++)
+            printf("%-10s %.6g\n", r->name[i], r->value[i]);
+        printf("%-10s %ld\n", "samples", r->samples);
+        return;
+    }
+    fputs("{", stdout);
+    for (int i = 0; i < r->n; i++)
+        printf("\"%s\": %.9g, ", r->name[i], r->value[i]);
+    printf("\"samples\": %ld}\n", r->samples);
+}
+
+static int on_file(const char *model, const struct args *a, struct err *err)
+{
+    OWN(predictor) p = NULL;
+    OWN(metrics) m = NULL;
+    struct test_result r;
+
+    if (predictor_open(model, 0, (int)a->threads, true, &p, err) < 0 ||
+        predictor_evaluate(p, a->data, a->format, &m, &r.samples, err) < 0)
+        return -(int)err->code;
+    r.n = metrics_count(m);
+    for (int i = 0; i < r.n; i++) {
+        r.name[i] = metrics_name(m, i);
+        r.value[i] = metrics_value(m, i);
+    }
+    print_result(&r, a->json);
+    return 0;
+}
+
+/* The same plan, batch and rows as in training: the same numbers as its last test. */
+static int on_test_set(const char *model, const struct args *a, struct err *err)
+{
+    OWN(rerun) again = NULL;
+    struct test_result r;
+
+    if (rerun_open(model, (int)a->threads, &again, err) < 0 || rerun_load(again, err) < 0 ||
+        trainer_test(rerun_trainer(again), &r, err) < 0)
+        return -(int)err->code;
+    print_result(&r, a->json);
+    return 0;
+}
+
+static int run(struct cli *c, int argc, char **argv, struct err *err)
+{
+    struct args a = { 0 };
+    int n = options_parse(options, argc, argv, &a, err);
+
+    (void)c;
+    if (n < 0)
+        return n;
+    if (n != 1)
+        return cli_usage(&command_evaluate, err);
+    return a.data ? on_file(argv[0], &a, err) : on_test_set(argv[0], &a, err);
+}
+
+const struct command command_evaluate = {
+    .name = "evaluate",
+    .args = "MODEL",
+    .summary = "test a model, on its test set or on a file",
+    .example = "muster evaluate runs/fashion-lenet",
+    .options = options,
+    .run = run,
+};

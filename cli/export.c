@@ -1,0 +1,47 @@
+/* cli/export.c - muster export: a model in the formats of others */
+#include <stdio.h>
+
+#include "base/own.h"
+#include "cli/cli.h"
+#include "serving/export.h"
+#include "serving/predictor.h"
+
+struct args {
+    const char *format, *output;
+};
+
+static const struct option options[] = {
+    { "format", 0, "onnx|safetensors|torch", "what to write", OPTION_TEXT,
+      offsetof(struct args, format) },
+    { "output", 'o', "FILE", "where to", OPTION_TEXT, offsetof(struct args, output) },
+    { 0 }
+};
+
+static int run(struct cli *c, int argc, char **argv, struct err *err)
+{
+    struct args a = { 0 };
+    OWN(predictor) p = NULL;
+    int n = options_parse(options, argc, argv, &a, err);
+
+    (void)c;
+    if (n < 0)
+        return n;
+    if (n != 1 || !a.format || !a.output)
+        return cli_usage(&command_export, err);
+    export_fn fn = export_find(a.format);
+    if (!fn)
+        return err_set(err, ERR_INVALID, "--format %s is not known (onnx, safetensors or torch)",
+                       a.format);
+    if (predictor_open(argv[0], 0, 1, false, &p, err) < 0)
+        return -(int)err->code;
+    return fn(predictor_plan(p), a.output, err);
+}
+
+const struct command command_export = {
+    .name = "export",
+    .args = "MODEL",
+    .summary = "write a model for ONNX, safetensors or PyTorch",
+    .example = "muster export runs/fashion-lenet --format onnx -o lenet.onnx",
+    .options = options,
+    .run = run,
+};

@@ -1,0 +1,75 @@
+/* cli/predict.c - muster predict: rows in, answers out */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/own.h"
+#include "cli/cli.h"
+#include "serving/predictor.h"
+
+struct args {
+    const char *input, *format, *as, *output;
+    long threads;
+};
+
+static const struct option options[] = {
+    { "input", 'i', "FILE", "the rows; a target column is not needed", OPTION_TEXT,
+      offsetof(struct args, input) },
+    { "format", 0, "csv|json|tfrecord|idx", "what FILE is (default: by its name)", OPTION_TEXT,
+      offsetof(struct args, format) },
+    { "as", 0, "csv|json|tfrecord", "how to answer (default: as the rows came)", OPTION_TEXT,
+      offsetof(struct args, as) },
+    { "output", 'o', "FILE", "where to write (default: standard output)", OPTION_TEXT,
+      offsetof(struct args, output) },
+    { "threads", 0, "N", "use N threads", OPTION_INT, offsetof(struct args, threads) },
+    { 0 }
+};
+
+/* A file is written beside and renamed, so that a failed run leaves none. */
+static int to_file(struct predictor *p, const struct args *a, long *rows, struct err *err)
+{
+    char beside[4096 + 8];
+
+    snprintf(beside, sizeof beside, "%.4000s.part", a->output);
+    FILE *f = fopen(beside, "wbe");
+    if (!f)
+        return err_set(err, ERR_IO, "%s: %s", beside, strerror(errno));
+    int rc = predictor_file(p, a->input, a->format, a->as, f, rows, err);
+    if (rc == 0 && fsync(fileno(f)) < 0)
+        rc = err_set(err, ERR_IO, "%s: %s", beside, strerror(errno));
+    if (fclose(f) != 0 && rc == 0)
+        rc = err_set(err, ERR_IO, "%s: %s", beside, strerror(errno));
+    if (rc == 0 && rename(beside, a->output) < 0)
+        rc = err_set(err, ERR_IO, "%s: %s", a->output, strerror(errno));
+    if (rc < 0)
+        unlink(beside);
+    return rc;
+}
+
+static int run(struct cli *c, int argc, char **argv, struct err *err)
+{
+    struct args a = { 0 };
+    OWN(predictor) p = NULL;
+    long rows = 0;
+    int n = options_parse(options, argc, argv, &a, err);
+
+    (void)c;
+    if (n < 0)
+        return n;
+    if (n != 1 || !a.input)
+        return cli_usage(&command_predict, err);
+    if (predictor_open(argv[0], 0, (int)a.threads, false, &p, err) < 0)
+        return -(int)err->code;
+    if (a.output)
+        return to_file(p, &a, &rows, err);
+    return predictor_file(p, a.input, a.format, a.as, stdout, &rows, err);
+}
+
+const struct command command_predict = {
+    .name = "predict",
+    .args = "MODEL",
+    .summary = "answer for the rows of a file: labels with probabilities, or values",
+    .example = "muster predict runs/taxi-tabular --input trips.csv --as json",
+    .options = options,
+    .run = run,
+};

@@ -1,0 +1,106 @@
+/* runtime/rerun.c - a finished run, opened again with its own spec and data */
+#include "runtime/rerun.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/files.h"
+#include "engine/model.h"
+
+enum { RUN_JSON_MAX = 64 << 20 };
+
+struct rerun {
+    char dir[4096];
+    json_t *doc;
+    struct job_spec *spec;
+    struct trainer *trainer;
+};
+
+static int read_document(struct rerun *r, struct err *err)
+{
+    char path[4096 + 16];
+    OWN_MEM char *text = NULL;
+    json_error_t why;
+    size_t n;
+
+    snprintf(path, sizeof path, "%s/run.json", r->dir);
+    if (files_read(path, RUN_JSON_MAX, &text, &n, err) < 0)
+        return err->code == ERR_MISSING ?
+               err_set(err, ERR_MISSING, "%s: is not a finished run (it has no run.json)", r->dir) :
+               -(int)err->code;
+    r->doc = json_loadb(text, n, 0, &why);
+    if (!r->doc)
+        return err_set(err, ERR_INVALID, "%s:%d: %s", path, why.line, why.text);
+    if (!json_is_object(json_object_get(r->doc, "spec")) || !rerun_digest(r))
+        return err_set(err, ERR_INVALID, "%s: has no spec or no digest; it is damaged", path);
+    return 0;
+}
+
+/* JSON is YAML: the spec of a run goes the way of any spec. */
+static int read_spec(struct rerun *r, struct err *err)
+{
+    char name[4096 + 16];
+    const char *dir = json_string_value(json_object_get(r->doc, "spec_dir"));
+    OWN_MEM char *text = json_dumps(json_object_get(r->doc, "spec"),
+                                    JSON_INDENT(1) | JSON_REAL_PRECISION(17));
+
+    if (!text)
+        return err_set(err, ERR_NOMEM, "no memory for the spec of %s", r->dir);
+    snprintf(name, sizeof name, "%s/run.json", r->dir);
+    if (spec_parse(text, strlen(text), name, NULL, 0, &r->spec, err) < 0)
+        return -(int)err->code;
+    snprintf(r->spec->dir, sizeof r->spec->dir, "%s", dir ? dir : ".");
+    return 0;
+}
+
+int rerun_open(const char *dir, int threads, struct rerun **out, struct err *err)
+{
+    OWN(rerun) r = calloc(1, sizeof *r);
+
+    if (!r)
+        return err_set(err, ERR_NOMEM, "no memory to open %s", dir);
+    snprintf(r->dir, sizeof r->dir, "%s", dir);
+    if (read_document(r, err) < 0 || read_spec(r, err) < 0 ||
+        trainer_new(r->spec, threads, &r->trainer, err) < 0)
+        return -(int)err->code;
+    *out = TAKE(r);
+    return 0;
+}
+
+void rerun_free(struct rerun *r)
+{
+    if (!r)
+        return;
+    trainer_free(r->trainer);
+    spec_free(r->spec);
+    json_decref(r->doc);
+    free(r);
+}
+
+int rerun_load(struct rerun *r, struct err *err)
+{
+    char path[4096 + 32], digest[65];
+    OWN(safetensors) s = NULL;
+    struct plan *p = trainer_plan(r->trainer);
+
+    snprintf(path, sizeof path, "%s/weights.safetensors", r->dir);
+    if (safetensors_open(path, &s, err) < 0 || model_load(p, s, path, false, err) < 0)
+        return -(int)err->code;
+    model_digest(p, digest);
+    if (strcmp(digest, rerun_digest(r)) != 0)
+        return err_set(err, ERR_CONFLICT, "%s: has digest %.16s..., run.json says %.16s...: the file "
+                       "was changed after the run", path, digest, rerun_digest(r));
+    return 0;
+}
+
+struct trainer *rerun_trainer(struct rerun *r) { return r->trainer; }
+const json_t *rerun_document(const struct rerun *r) { return r->doc; }
+const char *rerun_digest(const struct rerun *r)
+{
+    return json_string_value(json_object_get(r->doc, "digest"));
+}
+long rerun_steps(const struct rerun *r)
+{
+    return (long)json_integer_value(json_object_get(r->doc, "steps"));
+}
