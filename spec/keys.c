@@ -89,7 +89,7 @@ static const struct key keys[] = {
     { "data", "on_error", KEY_WORD, .of = "stop|skip|fill", .value = "stop",
       .why = "what to do about a row that cannot be read: stop, skip and count it, or fill the "
              "value in (mean, or the unknown id)" },
-    { "data", "stream", KEY_BOOL, .value = "false",
+    { "data", "stream", KEY_BOOL, .when = TABULAR, .value = "false",
       .why = "true: rows are read as they are needed and never all in memory; wants shuffle: N or "
              "false" },
     { "data", "shuffle", KEY_SHUFFLE, COUNT_FROM(1), .value = "true",

@@ -12,14 +12,14 @@
  *
  *   name            "fashion-lenet"
  *   data            {"train": SOURCE, "test": SOURCE, "split": {"test": 0.2, "by": "range"|"random"},
- *                    "shuffle": true|false|500, "stream": false, "on_error": "stop"|"skip"|"fill",
+ *                    "shuffle": true|false|500, "on_error": "stop"|"skip"|"fill",
  *                    "labels": ["a", "b"], "scale": {"mean": [0.5], "std": [0.5]}, ...}
  *     SOURCE        {"idx": [IMAGES, LABELS]} or {"csv"|"json"|"tfrecord": [FILE, ...]}: always a
  *                   list; beside it "rows": [0, 404] (half open; the end is null for "404..") and
  *                   "limit": 2000. Paths are as written (see spec_resolve_path).
  *     csv alone     "header": true|false|["a", "b"], "delimiter": ",", "skip": 0
- *     no image      "missing": ["", "NA"], "target": "tip", "weight": "w", "scale_over": "train"|"all",
- *                   "task": "classification"|"regression" (absent: infer it),
+ *     no image      "missing": ["", "NA"], "target": "tip", "weight": "w", "stream": false,
+ *                   "scale_over": "train"|"all", "task": "classification"|"regression" (absent: infer it),
  *                   "derived": {"tip": "tips > 0.2 * fare"},
  *                   "features": {"fare": FEATURE, ...} (absent: every other column is numeric)
  *     FEATURE       {"numeric": {"scale": "standard"|"range"|"none", "log": false}}, with "mean",

@@ -535,7 +535,8 @@ static int read_monitor(struct reader *r, const struct key *k, const struct valu
 
     if (v->kind != VALUE_SCALAR || !*v->text)
         return wrong_key(r, k, v, err);
-    if (strcmp(v->text, "none") != 0 && !is_monitor(v->text, near, sizeof near))
+    int none = strcmp(k->name, "best") == 0 && strcmp(v->text, "none") == 0;
+    if (!none && !is_monitor(v->text, near, sizeof near))
         return unknown_word(r, v, "metric", *near ? near : NULL, err);
     return give(json_string(v->text), out, err);
 }
