@@ -14,15 +14,19 @@
 STAGES(STAGE)
 #undef STAGE
 
-/* First match wins: chains that have a fast kernel, then one stage for each op. */
+/* One stage for each op: what no chain takes, and the chains' slow, clear twins. */
+#define PLAIN                                                                                  \
+    &ISA_FN(input_stage), &ISA_FN(conv_stage), &ISA_FN(linear_stage), &ISA_FN(pool_stage),     \
+    &ISA_FN(batchnorm_stage), &ISA_FN(layernorm_stage), &ISA_FN(pointwise_stage),              \
+    &ISA_FN(softmax_stage), &ISA_FN(dropout_stage), &ISA_FN(embedding_stage),                  \
+    &ISA_FN(join_stage), &ISA_FN(shape_stage), NULL
+static const struct stage_ops *const plain[] = { PLAIN };
+
+/* First match wins: chains that have a fast kernel, then the plain stages. */
 static const struct stage_ops *const stages[] = {
     &ISA_FN(conv_pool_stage), &ISA_FN(conv_bn_stage), &ISA_FN(dense_small_stage),
     &ISA_FN(dense_large_stage),
-    &ISA_FN(input_stage), &ISA_FN(conv_stage), &ISA_FN(linear_stage), &ISA_FN(pool_stage),
-    &ISA_FN(batchnorm_stage), &ISA_FN(layernorm_stage), &ISA_FN(pointwise_stage),
-    &ISA_FN(softmax_stage), &ISA_FN(dropout_stage), &ISA_FN(embedding_stage),
-    &ISA_FN(join_stage), &ISA_FN(shape_stage),
-    NULL,
+    PLAIN
 };
 
 static void optim_pass(const struct optim *o, float *w, float *const *state, const float *g, long n,
@@ -47,6 +51,7 @@ static double sum_squares(const float *g, long n)
 
 const struct kernels ISA_FN(kernels) = {
     .stages = stages,
+    .plain = plain,
     .loss = &ISA_FN(loss_stage),
     .optim_pass = optim_pass,
     .sum_squares = sum_squares,

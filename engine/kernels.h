@@ -11,6 +11,7 @@
 
 struct kernels {
     const struct stage_ops *const *stages;      /* in order of preference; NULL ends */
+    const struct stage_ops *const *plain;       /* those of them that run one op each */
     const struct stage_ops *loss;               /* the last stage of a plan that has targets */
     /* weights and state of [0, n) from a gradient that is scaled by `scale` first; n % 16 == 0 */
     void (*optim_pass)(const struct optim *o, float *w, float *const *state, const float *g, long n,

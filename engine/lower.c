@@ -37,7 +37,9 @@ static int add_stage(struct plan *p, const struct stage_ops *ops, int at, int n_
 
 static int lower_node(struct plan *p, int at, int limit, int *out_next, struct err *err)
 {
-    for (const struct stage_ops *const *ops = p->own->kernels->stages; *ops; ops++) {
+    const struct kernels *k = p->own->kernels;
+
+    for (const struct stage_ops *const *ops = p->own->plain ? k->plain : k->stages; *ops; ops++) {
         int n = (*ops)->match(p, p->graph, at);
         if (n < 1 || at + n > limit)
             continue;

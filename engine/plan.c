@@ -283,6 +283,7 @@ static int read_config(struct plan *p, const struct plan_config *c, struct err *
     p->shards = c->shards > 0 ? c->shards : 1;
     p->train = c->train;
     p->keep_grads = c->keep_grads;
+    p->own->plain = c->plain;
     p->seed = c->seed;
     p->lr_factor = 1;
     p->loss_spec = c->loss;

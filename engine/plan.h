@@ -161,6 +161,7 @@ struct plan_config {
     int threads;                /* 0: as many as help */
     bool train;
     bool keep_grads;            /* gradients are wanted (tests, clipping by norm) */
+    bool plain;                 /* one stage for each op, no fused chains: the slow twin, for tests */
     uint64_t seed;
     const json_t *loss;         /* normalised; NULL: inference */
     const json_t *optimizer;    /* normalised; NULL: inference */

@@ -17,6 +17,7 @@ static const size_t PLAN_RESERVE = (size_t)64 << 30;
 
 struct plan_int {
     const struct kernels *kernels;
+    bool plain;                 /* no fused chains */
     char *block;                /* one reservation; `used` of it are in use */
     size_t used;
     bool full;                  /* a request did not fit */
