@@ -14,7 +14,6 @@
 
 #include "base/files.h"
 #include "base/sha256.h"
-#include "engine/model.h"
 #include "runtime/scalars.h"
 
 enum { PATH_SIZE = 4096, NAME_SIZE = 4096 + 64 };
@@ -316,7 +315,10 @@ static json_t *model_document(struct trainer *t)
                      "shards", s->shards, "metrics", json_object_get(s->doc, "metrics"));
 }
 
-int rundir_save_model(const char *path, struct trainer *t, struct err *err)
+/* Weights from `copy`, or as they are now when it is NULL. model.json comes last: a directory that
+ * has it has both. */
+static int save_model(const char *path, struct trainer *t, const struct snapshot *copy,
+                      struct err *err)
 {
     char weights[NAME_SIZE];
     OWN_JSON json_t *doc = model_document(t);
@@ -324,9 +326,17 @@ int rundir_save_model(const char *path, struct trainer *t, struct err *err)
     if (!doc)
         return err_set(err, ERR_NOMEM, "no memory for model.json");
     snprintf(weights, sizeof weights, "%.4000s/weights.safetensors", path);
-    if (files_mkdir(path, err) < 0 || model_save(trainer_plan(t), weights, false, NULL, err) < 0)
+    if (files_mkdir(path, err) < 0)
         return -(int)err->code;
-    return write_json(path, "model.json", doc, err);
+    int rc = copy ? snapshot_save(copy, weights, NULL, err)
+                  : model_save(trainer_plan(t), weights, false, NULL, err);
+    return rc < 0 ? rc : write_json(path, "model.json", doc, err);
+}
+
+int rundir_save_copy(const char *path, struct trainer *t, const struct snapshot *copy,
+                     struct err *err)
+{
+    return save_model(path, t, copy, err);
 }
 
 /* The identity of a run: what must be equal for the bits to be. */
@@ -383,7 +393,7 @@ int rundir_finish(struct rundir *r, struct trainer *t, const struct fit_result *
         (json_int_t)dataset_skipped(trainer_data(t)), "spec", s->doc, "spec_dir", s->dir);
     if (!doc)
         return err_set(err, ERR_NOMEM, "no memory for run.json");
-    if (scalars_flush(r->scalars, err) < 0 || rundir_save_model(r->path, t, err) < 0 ||
+    if (scalars_flush(r->scalars, err) < 0 || save_model(r->path, t, NULL, err) < 0 ||
         write_json(r->path, "run.json", doc, err) < 0)
         return -(int)err->code;
     memcpy(out_digest, digest, sizeof digest);

@@ -17,6 +17,7 @@
 
 #include "base/err.h"
 #include "base/own.h"
+#include "engine/model.h"
 #include "runtime/trainer.h"
 
 struct rundir;
@@ -41,7 +42,9 @@ int rundir_checkpoint(struct rundir *r, struct trainer *t, struct err *err);
 /* model.json, weights and run.json; *out_digest is the model's. */
 int rundir_finish(struct rundir *r, struct trainer *t, const struct fit_result *fit,
                   char out_digest[65], struct err *err);
-/* model.json and weights alone, for a program that saves from its event handler. */
-int rundir_save_model(const char *path, struct trainer *t, struct err *err);
+/* model.json and weights alone, for a program that saves from its event handler: the parameters as
+ * they were when `copy` was taken. */
+int rundir_save_copy(const char *path, struct trainer *t, const struct snapshot *copy,
+                     struct err *err);
 
 #endif

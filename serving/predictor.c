@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/files.h"
+#include "data/record.h"
 #include "engine/model.h"
 #include "engine/test.h"
 #include "serving/answers.h"
@@ -22,6 +23,7 @@ struct predictor {
     char (*number)[16];         /* (classes) names of classes without labels */
     struct graph *graph;
     struct plan *plan;
+    struct record *row;         /* for predictor_features; NULL: not asked yet */
 };
 
 /* ------------------------------------------------------------------ opening */
@@ -114,6 +116,7 @@ void predictor_free(struct predictor *p)
         return;
     plan_free(p->plan);
     graph_free(p->graph);
+    record_free(p->row);
     free(p->number);
     json_decref(p->doc);
     free(p);
@@ -231,14 +234,39 @@ int predictor_evaluate(struct predictor *p, const char *path, const char *format
     return rc;
 }
 
-void predictor_row(struct predictor *p, const void *row, float *out)
+/* ------------------------------------------------------------------ one row from memory */
+
+static void run_row(struct predictor *p, float *out)
 {
     static const uint32_t first = 0;
     const struct stretch s = { .field = p->field, .n_fields = p->n_fields, .order = &first, .n = 1,
                                .last = 1 };
 
-    p->field[0].base = row;
-    p->field[0].stride = 0;
     plan_eval(p->plan, &s, 0, 1, NULL, NULL, NULL);
     memcpy(out, plan_output(p->plan, 0), (size_t)p->plan->output->c * sizeof *out);
+}
+
+int predictor_image(struct predictor *p, const unsigned char *pixels, size_t n, float *out,
+                    struct err *err)
+{
+    struct field *f = &p->field[0];
+
+    if (f->type != DTYPE_U8 || n != (size_t)f->h * (size_t)f->w * (size_t)f->c)
+        return err_set(err, ERR_INVALID, "%s: reads %s, got an image of %zu bytes", p->dir,
+                       f->type == DTYPE_U8 ? "images of another size" : "features, not images", n);
+    f->base = pixels;
+    f->stride = 0;
+    run_row(p, out);
+    return 0;
+}
+
+int predictor_features(struct predictor *p, const double *features, int n, float *out,
+                       struct err *err)
+{
+    if (!p->row && record_new(predictor_description(p), &p->row, err) < 0)
+        return err_add(err, "%s", p->dir);
+    if (record_fill(p->row, features, n, p->field, p->n_fields, err) < 0)
+        return err_add(err, "%s", p->dir);
+    run_row(p, out);
+    return 0;
 }

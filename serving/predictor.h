@@ -43,8 +43,12 @@ int predictor_file(struct predictor *p, const char *path, const char *format, co
 int predictor_evaluate(struct predictor *p, const char *path, const char *format,
                        struct metrics **out, long *out_samples, struct err *err);
 
-/* One row from memory, its first input field as the data set would hold it: bytes of an image, or
- * numbers as they come after scaling. `out` gets predictor_outputs floats. */
-void predictor_row(struct predictor *p, const void *row, float *out);
+/* One row from memory; `out` gets predictor_outputs floats. ERR_INVALID when `n` is not what the
+ * model reads. Features are in the description's order, as they stand in a file; an image is its
+ * bytes. The plan must have been opened for a batch of 1 or more. */
+int predictor_features(struct predictor *p, const double *features, int n, float *out,
+                       struct err *err);
+int predictor_image(struct predictor *p, const unsigned char *pixels, size_t n, float *out,
+                    struct err *err);
 
 #endif
