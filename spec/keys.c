@@ -30,7 +30,8 @@ static const struct key keys[] = {
     /* the top level */
     { "", "name", KEY_TEXT, NAME, .why = "the job's name; by default the folder's or the file's" },
     { "", "data", KEY_MAP, NATIVE, .of = "data", .why = "what to learn from" },
-    { "", "model", KEY_MODEL, NATIVE, .of = "model", .why = "a list of layers, a graph, or wide_and_deep" },
+    { "", "model", KEY_MODEL, NATIVE, .of = "model",
+      .why = "a list of layers, a graph, or wide_and_deep" },
     { "", "loss", KEY_MAP, NATIVE, .of = "loss", .why = "what training makes small" },
     { "", "optimizer", KEY_MAP, NATIVE, .of = "optimizer",
       .why = "how a gradient changes the weights; wide_and_deep may have one for each part" },
@@ -40,7 +41,8 @@ static const struct key keys[] = {
       .why = "what a test reports beside the loss: accuracy, top_5 (any top_K), precision, recall, "
              "auc, mae, rmse, r2" },
     { "", "batch", KEY_WHOLE, NATIVE, FROM(1), .value = "32", .why = "samples in a step" },
-    { "", "epochs", KEY_WHOLE, NATIVE, FROM(1), .value = "1", .why = "passes over the training rows" },
+    { "", "epochs", KEY_WHOLE, NATIVE, FROM(1), .value = "1",
+      .why = "passes over the training rows" },
     { "", "test", KEY_MAP, NATIVE, .of = "test", .value = "{}", .why = "when to test" },
     { "", "stop", KEY_STOP, NATIVE, .of = "stop", .why = "when to stop before the last epoch" },
     { "", "checkpoint", KEY_MAP, NATIVE, .of = "checkpoint", .value = "{}",
@@ -51,8 +53,10 @@ static const struct key keys[] = {
       .why = "fixed parts of a batch, the same for any number of workers; by default the largest "
              "power of two up to 8 and the batch" },
     { "", "init", KEY_PATH, NATIVE, .why = "initial weights by name (safetensors)" },
-    { "", "order", KEY_PATH, NATIVE, .why = "sample order: row numbers as uint32, epoch after epoch" },
-    { "", "threads", KEY_WHOLE, NATIVE, WITHIN(0, 4096), .value = "0", .why = "0: all cores that help" },
+    { "", "order", KEY_PATH, NATIVE,
+      .why = "sample order: row numbers as uint32, epoch after epoch" },
+    { "", "threads", KEY_WHOLE, NATIVE, WITHIN(0, 4096), .value = "0",
+      .why = "0: all cores that help" },
     { "", "workers", KEY_RANGE, WITHIN(1, 4096), .value = "1",
       .why = "how many processes share the job: 2, or least..most" },
     { "", "resources", KEY_MAP, .of = "resources", .why = "what each worker needs" },
@@ -184,7 +188,8 @@ static const struct key keys[] = {
     { "conv2d", "kernel", KEY_PAIR, REQUIRED, FROM(1), .why = "window" },
     { "conv2d", "stride", KEY_PAIR, FROM(1), .value = "1", .why = "step of the window" },
     { "conv2d", "padding", KEY_PAIR, FROM(0), .value = "0", .why = "zeroes around the image" },
-    { "conv2d", "dilation", KEY_PAIR, FROM(1), .value = "1", .why = "distance of the window's taps" },
+    { "conv2d", "dilation", KEY_PAIR, FROM(1), .value = "1",
+      .why = "distance of the window's taps" },
     { "conv2d", "groups", KEY_WHOLE, FROM(1), .value = "1", .why = "channels in separate groups" },
     { "conv2d", "bias", KEY_BOOL, .value = "true", .why = "adds a number per channel" },
     { "conv2d", "name", KEY_TEXT, NAME, .value = "conv", .why = "of its tensors" },
@@ -293,10 +298,12 @@ static const struct key keys[] = {
     { "step", "every", KEY_WHOLE, REQUIRED | SHORT, FROM(1), .why = "epochs" },
     { "step", "gamma", KEY_NUMBER, OPEN, NUMBER_FROM(0), .value = "0.1", .why = "factor" },
     { "cosine", "epochs", KEY_WHOLE, SHORT, FROM(1), .why = "length; by default all epochs" },
-    { "cosine", "min", KEY_NUMBER, NUMBER_FROM(0), .value = "0", .why = "learning rate at the end" },
+    { "cosine", "min", KEY_NUMBER, NUMBER_FROM(0), .value = "0",
+      .why = "learning rate at the end" },
     { "plateau", "patience", KEY_WHOLE, SHORT, FROM(0), .value = "10", .why = "tests without "
       "improvement that are borne" },
-    { "plateau", "factor", KEY_NUMBER, OPEN | BELOW, WITHIN(0, 1), .value = "0.1", .why = "factor" },
+    { "plateau", "factor", KEY_NUMBER, OPEN | BELOW, WITHIN(0, 1), .value = "0.1",
+      .why = "factor" },
     { "plateau", "metric", KEY_MONITOR, .value = "test_loss", .why = "what should improve" },
     { "warmup", "steps", KEY_WHOLE, REQUIRED | SHORT, FROM(1), .why = "length" },
 
@@ -455,7 +462,8 @@ const char *key_home(const char *name)
         if (strcmp(keys[i].name, name) == 0) {
             if (!*keys[i].map)
                 return "the top level";
-            return key_find("optimizer", keys[i].map) ? "the optimizer" : key_map_words(keys[i].map);
+            return key_find("optimizer", keys[i].map) ? "the optimizer"
+                                                      : key_map_words(keys[i].map);
         }
     return NULL;
 }

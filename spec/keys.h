@@ -8,54 +8,57 @@
  *
  * THE NORMAL FORM, which is all that data/, engine/ and runtime/ ever see. Every key of the table
  * that has a default is there; the rest is there when it was given. Numbers are reals, whole
- * numbers integers. Keys are in the order of the table, a user's own names in the order of the file.
+ * numbers integers. Keys are in the order of the table, a user's own names in that of the file.
  *
- *   name            "fashion-lenet"
- *   data            {"train": SOURCE, "test": SOURCE, "split": {"test": 0.2, "by": "range"|"random"},
- *                    "shuffle": true|false|500, "on_error": "stop"|"skip"|"fill",
- *                    "labels": ["a", "b"], "scale": {"mean": [0.5], "std": [0.5]}, ...}
- *     SOURCE        {"idx": [IMAGES, LABELS]} or {"csv"|"json"|"tfrecord": [FILE, ...]}: always a
- *                   list; beside it "rows": [0, 404] (half open; the end is null for "404..") and
- *                   "limit": 2000. Paths are as written (see spec_resolve_path).
- *     csv alone     "header": true|false|["a", "b"], "delimiter": ",", "skip": 0
- *     no image      "missing": ["", "NA"], "target": "tip", "weight": "w", "stream": false,
- *                   "scale_over": "train"|"all", "task": "classification"|"regression" (absent: infer it),
- *                   "derived": {"tip": "tips > 0.2 * fare"},
- *                   "features": {"fare": FEATURE, ...} (absent: every other column is numeric)
- *     FEATURE       {"numeric": {"scale": "standard"|"range"|"none", "log": false}}, with "mean",
- *                   "variance", "min", "max" when given; {"vocabulary": "auto"} or {"vocabulary": ["a", "b"]};
- *                   {"identity": 78}; {"hash": 100}; {"bucketize": "hour", "boundaries": [6, 10]};
- *                   {"cross": ["a", "b"], "buckets": 1000}
- *   model           [LAYER, ...], or {"nodes": {"a": {LAYER, "from": ["b", "c"]}}, "output": "a"}, or
- *                   {"wide_and_deep": {"hidden": [64, 32], "embedding": 8, "cross": [["a", "b"]],
- *                    "cross_buckets": 1000, "dropout": 0.0}}
- *     LAYER         one key, whose value is always a map:
- *                   {"conv2d": {"out": 6, "kernel": [5, 5], "stride": [1, 1], "padding": [0, 0],
- *                     "dilation": [1, 1], "groups": 1, "bias": true, "name": "conv1"}}
- *                   {"linear": {"out": 120, "bias": true, "name": "fc1"}}
- *                   {"maxpool"|"avgpool": {"kernel": [2, 2], "stride": [2, 2], "padding": [0, 0]}}
- *                   {"batchnorm": {"eps": 1e-5, "momentum": 0.1, "per_shard": false, "name": "bn1"}}
- *                   {"layernorm": {"eps": 1e-5, "name": "ln1"}}
- *                   {"embedding": {"rows": 100, "dim": 8, "of": "company", "name": "emb1"}}
- *                   {"dropout": {"p": 0.5}}, {"leaky_relu": {"slope": 0.01}},
- *                   {"gelu": {"approximate": "none"|"tanh"}}; {"relu": {}} and so on for
- *                   sigmoid, tanh, softmax, log_softmax, flatten, identity; in a graph concat, add
- *     names         counted by kind: conv1, conv2, fc1, bn1, ln1, emb1; in a graph the node's name
- *     "from"        always a list, of nodes or "input" (the image, or the numeric features) or a
- *                   data field's name; by default the node before (the first: "input"); an
- *                   embedding with "of" and no "from" has []
- *   loss            {"cross_entropy": {}}, {"huber": {"delta": 1.0}}
- *   optimizer       {"sgd": {"lr": 0.001, "momentum": 0.9, ...}}, or {"wide": {...}, "deep": {...}}
- *   clip            {"norm": 1.0} or {"value": 0.5}; absent: none
- *   schedule        {"step": {"every": 30, "gamma": 0.1}}, {"cosine": {"epochs": 20, "min": 0.0}} or
- *                   {"plateau": {"patience": 10, "factor": 0.1, "metric": "test_loss"}}, with or
- *                   without (or only) "warmup": {"steps": 100}; absent: constant. `min` is a
- *                   learning rate, not a factor
- *   metrics         ["accuracy", "top_5"]
- *   test            {"every": "10 steps"|"1 epoch"|"never"}
- *   stop            {"test_loss": {"below": 0.2}, "patience": 5}
- *   checkpoint      {"every": "1 epoch", "keep": 2, "best": "test_loss"|"none"}
- *   workers         "1..4"
+ *   name        "fashion-lenet"
+ *   data        {"train": SOURCE, "test": SOURCE, "split": {"test": 0.2, "by": "range"|"random"},
+ *                "shuffle": true|false|500, "on_error": "stop"|"skip"|"fill",
+ *                "labels": ["a", "b"], "scale": {"mean": [0.5], "std": [0.5]}, ...}
+ *     SOURCE    {"idx": [IMAGES, LABELS]} or {"csv"|"json"|"tfrecord": [FILE, ...]}: always a
+ *               list; beside it "rows": [0, 404] (half open; the end is null for "404..") and
+ *               "limit": 2000. Paths are as written (see spec_resolve_path).
+ *     csv alone "header": true|false|["a", "b"], "delimiter": ",", "skip": 0
+ *     no image  "missing": ["", "NA"], "target": "tip", "weight": "w", "stream": false,
+ *               "scale_over": "train"|"all",
+ *               "task": "classification"|"regression" (absent: infer it),
+ *               "derived": {"tip": "tips > 0.2 * fare"},
+ *               "features": {"fare": FEATURE, ...} (absent: every other column is numeric)
+ *     FEATURE   {"numeric": {"scale": "standard"|"range"|"none", "log": false}}, with "mean",
+ *               "variance", "min", "max" when given;
+ *               {"vocabulary": "auto"}, {"vocabulary": ["a", "b"]};
+ *               {"identity": 78}; {"hash": 100}; {"bucketize": "hour", "boundaries": [6, 10]};
+ *               {"cross": ["a", "b"], "buckets": 1000}
+ *   model       [LAYER, ...], or
+ *               {"nodes": {"a": {LAYER, "from": ["b", "c"]}}, "output": "a"}, or
+ *               {"wide_and_deep": {"hidden": [64, 32], "embedding": 8, "cross": [["a", "b"]],
+ *                "cross_buckets": 1000, "dropout": 0.0}}
+ *     LAYER     one key, whose value is always a map:
+ *               {"conv2d": {"out": 6, "kernel": [5, 5], "stride": [1, 1], "padding": [0, 0],
+ *                 "dilation": [1, 1], "groups": 1, "bias": true, "name": "conv1"}}
+ *               {"linear": {"out": 120, "bias": true, "name": "fc1"}}
+ *               {"maxpool"|"avgpool": {"kernel": [2, 2], "stride": [2, 2], "padding": [0, 0]}}
+ *               {"batchnorm": {"eps": 1e-5, "momentum": 0.1, "per_shard": false, "name": "bn1"}}
+ *               {"layernorm": {"eps": 1e-5, "name": "ln1"}}
+ *               {"embedding": {"rows": 100, "dim": 8, "of": "company", "name": "emb1"}}
+ *               {"dropout": {"p": 0.5}}, {"leaky_relu": {"slope": 0.01}},
+ *               {"gelu": {"approximate": "none"|"tanh"}}; {"relu": {}} and so on for
+ *               sigmoid, tanh, softmax, log_softmax, flatten, identity; in a graph concat, add
+ *     names     counted by kind: conv1, conv2, fc1, bn1, ln1, emb1; in a graph the node's name
+ *     "from"    always a list, of nodes or "input" (the image, or the numeric features) or a
+ *               data field's name; by default the node before (the first: "input"); an
+ *               embedding with "of" and no "from" has []
+ *   loss        {"cross_entropy": {}}, {"huber": {"delta": 1.0}}
+ *   optimizer   {"sgd": {"lr": 0.001, "momentum": 0.9, ...}}, or {"wide": {...}, "deep": {...}}
+ *   clip        {"norm": 1.0} or {"value": 0.5}; absent: none
+ *   schedule    {"step": {"every": 30, "gamma": 0.1}}, {"cosine": {"epochs": 20, "min": 0.0}}
+ *               (a learning rate, not a factor) or {"plateau": {"patience": 10, "factor": 0.1,
+ *               "metric": "test_loss"}}, with or without "warmup": {"steps": 100}, which may
+ *               also be alone; absent: constant
+ *   metrics     ["accuracy", "top_5"]
+ *   test        {"every": "10 steps"|"1 epoch"|"never"}
+ *   stop        {"test_loss": {"below": 0.2}, "patience": 5}
+ *   checkpoint  {"every": "1 epoch", "keep": 2, "best": "test_loss"|"none"}
+ *   workers     "1..4"
  *   batch epochs seed shards threads        integers
  *   init order run_on image                 texts
  *

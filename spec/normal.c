@@ -5,13 +5,13 @@
  */
 #include "spec/normal.h"
 
-#include <errno.h>
 #include <locale.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "spec/keys.h"
+#include "spec/scan.h"
 
 struct reader {
     const char *file;
@@ -76,64 +76,10 @@ static int wrong(const struct reader *r, const struct value *v, const char *expe
 }
 
 
-static int is_digit(char c)
-{
-    return c >= '0' && c <= '9';
-}
-
-/* [+-]digits, and no leading zero: 010 is ten to some readers of YAML and eight to others. */
-static int scan_whole(const char *text, long long *out)
-{
-    const char *s = text + (*text == '-' || *text == '+');
-
-    if (!is_digit(*s) || (*s == '0' && s[1]))
-        return 0;
-    for (const char *c = s; *c; c++)
-        if (!is_digit(*c))
-            return 0;
-    errno = 0;
-    *out = strtoll(text, NULL, 10);
-    return errno == 0;
-}
-
-/* A decimal number as JSON and YAML 1.2 have them, and .5 and 5. beside. */
-static int scan_number(const struct reader *r, const char *text, double *out)
-{
-    const char *s = text + (*text == '-' || *text == '+');
-    int digits = 0;
-
-    for (; is_digit(*s); s++)
-        digits++;
-    if (*s == '.')
-        for (s++; is_digit(*s); s++)
-            digits++;
-    if (!digits)
-        return 0;
-    if (*s == 'e' || *s == 'E') {
-        s += 1 + (s[1] == '-' || s[1] == '+');
-        if (!is_digit(*s))
-            return 0;
-        while (is_digit(*s))
-            s++;
-    }
-    if (*s)
-        return 0;
-    *out = strtod_l(text, NULL, r->c);
-    return isfinite(*out);
-}
-
 static int in_range(const struct key *k, double x)
 {
     return (k->flags & KEY_OPEN ? x > k->min : x >= k->min) &&
            (k->flags & KEY_BELOW ? x < k->max : x <= k->max);
-}
-
-static int scan_bool(const struct value *v, int *out)
-{
-    if (v->kind != VALUE_SCALAR || !v->plain)
-        return 0;
-    *out = strcmp(v->text, "true") == 0;
-    return *out || strcmp(v->text, "false") == 0;
 }
 
 /* What makes a value that looks right wrong, and how to write it. */
@@ -161,13 +107,13 @@ static void hint(const struct reader *r, const struct key *k, const struct value
         snprintf(out, size, " (write it in decimal)");
     else if (t[strspn(t + sign, "0123456789.,") + sign] == 0 && strchr(t, ','))
         snprintf(out, size, " (write it with a point and without other marks)");
-    else if (!scan_number(r, t, &x))
+    else if (!scan_number(t, r->c, &x))
         return;
     else if (!v->plain)
         snprintf(out, size, " (write it without quotes)");
     else if (x > k->max && k->max > 1e9)        /* a limit that the sentence does not tell */
         snprintf(out, size, " (at most %.0f)", k->max);
-    else if (whole && t[sign] == '0' && is_digit(t[sign + 1]))
+    else if (whole && t[sign] == '0' && t[sign + 1] >= '0' && t[sign + 1] <= '9')
         snprintf(out, size, " (write it without the leading zero)");
     else if (whole && x == floor(x) && fabs(x) < 1e15 && strpbrk(t, ".eE"))
         snprintf(out, size, " (write %.0f)", x);
@@ -259,7 +205,7 @@ static int read_number(struct reader *r, const struct key *k, const struct value
 {
     double x;
 
-    if (v->kind != VALUE_SCALAR || !v->plain || !scan_number(r, v->text, &x) || !in_range(k, x))
+    if (v->kind != VALUE_SCALAR || !v->plain || !scan_number(v->text, r->c, &x) || !in_range(k, x))
         return wrong_key(r, k, v, err);
     return give(json_real(x), out, err);
 }
@@ -400,20 +346,6 @@ static int read_vocabulary(struct reader *r, const struct key *k, const struct v
     return give(json_string("auto"), out, err);
 }
 
-/* "a..b", "a.." and "..b"; what is left out is -1. */
-static int scan_range(const char *text, long long *a, long long *b)
-{
-    char low[24], high[24];
-    const char *dots = strstr(text, "..");
-
-    if (!dots || dots - text > 20 || strlen(dots + 2) > 20 || !(dots[2] || dots > text))
-        return 0;
-    snprintf(low, sizeof low, "%.*s", (int)(dots - text), text);
-    snprintf(high, sizeof high, "%s", dots + 2);
-    *a = *b = -1;
-    return (!*low || (scan_whole(low, a) && *a >= 0)) && (!*high || (scan_whole(high, b) && *b >= 0));
-}
-
 static int read_rows(struct reader *r, const struct key *k, const struct value *v, json_t **out,
                      struct err *err)
 {
@@ -459,18 +391,15 @@ static int read_range(struct reader *r, const struct key *k, const struct value 
 static int read_every(struct reader *r, const struct key *k, const struct value *v, json_t **out,
                       struct err *err)
 {
-    char count[24] = "", unit[16] = "", rest, text[48];
-    long long n = 1;
+    const char *unit;
+    long long n;
+    char text[48];
 
-    if (v->kind != VALUE_SCALAR)
-        return wrong_key(r, k, v, err);
-    if (strcmp(v->text, "never") == 0)
+    if (v->kind == VALUE_SCALAR && strcmp(v->text, "never") == 0)
         return give(json_string("never"), out, err);
-    if (sscanf(v->text, "%20[0-9] %10[a-z]%c", count, unit, &rest) != 2 ||
-        !scan_whole(count, &n) || n < 1 || n > 1000000000 ||
-        !key_is_word("step|steps|epoch|epochs", unit))
+    if (v->kind != VALUE_SCALAR || !scan_every(v->text, &n, &unit))
         return wrong_key(r, k, v, err);
-    snprintf(text, sizeof text, "%lld %s%s", n, unit[0] == 's' ? "step" : "epoch", n > 1 ? "s" : "");
+    snprintf(text, sizeof text, "%lld %s%s", n, unit, n > 1 ? "s" : "");
     return give(json_string(text), out, err);
 }
 
@@ -485,15 +414,6 @@ static int read_size(struct reader *r, const struct key *k, const struct value *
     return give(json_string(v->text), out, err);
 }
 
-static int is_metric(const char *text)
-{
-    long long n;
-
-    if (strncmp(text, "top_", 4) == 0)
-        return scan_whole(text + 4, &n) && n >= 1 && n <= 1000000 && is_digit(text[4]);
-    return key_is_word(key_metrics, text);
-}
-
 static int read_metric(struct reader *r, const struct key *k, const struct value *v, json_t **out,
                        struct err *err)
 {
@@ -501,7 +421,7 @@ static int read_metric(struct reader *r, const struct key *k, const struct value
 
     if (v->kind != VALUE_SCALAR || !*v->text)
         return wrong_key(r, k, v, err);
-    if (!is_metric(v->text))
+    if (!scan_metric(v->text))
         return unknown_word(r, v, "metric",
                             key_near_word(key_metrics, v->text, words, sizeof words), err);
     return give(json_string(v->text), out, err);
@@ -513,21 +433,6 @@ static int read_metrics(struct reader *r, const struct key *k, const struct valu
     return read_list(r, k, v, 1, read_metric, out, err);
 }
 
-/* The text as a metric of the test, or why not: `near` is what was probably meant. */
-static int is_monitor(const char *text, char *near, size_t size)
-{
-    char words[128];
-    int prefixed = strncmp(text, "test_", 5) == 0;
-    const char *metric = prefixed ? text + 5 : text;
-
-    if (prefixed && is_metric(metric))
-        return 1;
-    const char *word = is_metric(metric)
-                           ? metric : key_near_word(key_metrics, metric, words, sizeof words);
-    snprintf(near, size, "%s%.40s", word ? "test_" : "", word ? word : "");
-    return 0;
-}
-
 static int read_monitor(struct reader *r, const struct key *k, const struct value *v, json_t **out,
                         struct err *err)
 {
@@ -536,7 +441,7 @@ static int read_monitor(struct reader *r, const struct key *k, const struct valu
     if (v->kind != VALUE_SCALAR || !*v->text)
         return wrong_key(r, k, v, err);
     int none = strcmp(k->name, "best") == 0 && strcmp(v->text, "none") == 0;
-    if (!none && !is_monitor(v->text, near, sizeof near))
+    if (!none && !scan_monitor(v->text, near, sizeof near))
         return unknown_word(r, v, "metric", *near ? near : NULL, err);
     return give(json_string(v->text), out, err);
 }
@@ -547,8 +452,8 @@ static int wants_graph(const struct reader *r, const struct value *v, const char
     char place[PLACE];
 
     value_place(v, r->file, 1, place, sizeof place);
-    return err_set(err, ERR_INVALID, "%s: \"%s\" wants a graph, model: {nodes: {...}}, where a node "
-                   "may read several others", place, word);
+    return err_set(err, ERR_INVALID, "%s: \"%s\" wants a graph, model: {nodes: {...}}, where a "
+                   "node may read several others", place, word);
 }
 
 static int unknown_key(const struct reader *r, const struct value *child, const char *map,
@@ -582,7 +487,7 @@ static int read_stop(struct reader *r, const struct key *k, const struct value *
         const struct key *own = key_find("stop", c->key);
         json_t *made = NULL;
         char near[64];
-        if (!own && !is_monitor(c->key, near, sizeof near)) {
+        if (!own && !scan_monitor(c->key, near, sizeof near)) {
             const char *word = key_near("stop", c->key);
             return unknown_key(r, c, "stop", word ? word : *near ? near : NULL, err);
         }

@@ -177,8 +177,8 @@ static int make_graph(json_t *model, struct err *err)
             return err_set(err, ERR_INVALID, "model.nodes.input: \"input\" is the data; give the "
                            "node another name");
         if (!key_is_name(name))
-            return err_set(err, ERR_INVALID, "model.nodes.%.100s: a node's name has up to 63 letters, "
-                           "digits, \"_\", \".\" or \"-\"", name);
+            return err_set(err, ERR_INVALID, "model.nodes.%.100s: a node's name has up to 63 "
+                           "letters, digits, \"_\", \".\" or \"-\"", name);
         if (key_flagged(kind, KEY_NAME) && !json_object_get(body, "name") &&
             put(body, "name", json_string(name), err) < 0)
             return -(int)err->code;
@@ -214,7 +214,8 @@ static int check_once(const json_t *list, const char *path, struct err *err)
     json_array_foreach(json_is_array(list) ? list : NULL, i, item) {
         const char *text = json_string_value(item);
         if (json_object_get(seen, text))
-            return err_set(err, ERR_INVALID, "%.150s[%zu]: \"%.60s\" is there twice", path, i, text);
+            return err_set(err, ERR_INVALID, "%.150s[%zu]: \"%.60s\" is there twice", path, i,
+                           text);
         if (put(seen, text, json_true(), err) < 0)
             return -(int)err->code;
     }
@@ -231,14 +232,16 @@ static int check_pair(const json_t *feature, const char *name, const char *of, c
         return err_set(err, ERR_INVALID, "data.features.%.100s.%s: only \"%s\" has it", name, key,
                        of);
     if (both && head && !beside)
-        return err_set(err, ERR_INVALID, "data.features.%.100s: \"%s\" needs \"%s\"", name, of, key);
+        return err_set(err, ERR_INVALID, "data.features.%.100s: \"%s\" needs \"%s\"", name, of,
+                       key);
     return 0;
 }
 
 static int check_boundaries(const json_t *list, const char *name, struct err *err)
 {
     for (size_t i = 1; i < json_array_size(list); i++)
-        if (json_real_value(json_array_get(list, i)) <= json_real_value(json_array_get(list, i - 1)))
+        if (json_real_value(json_array_get(list, i)) <=
+            json_real_value(json_array_get(list, i - 1)))
             return err_set(err, ERR_INVALID, "data.features.%.100s.boundaries[%zu]: expected more "
                            "than the boundary before it", name, i);
     return 0;
@@ -311,18 +314,21 @@ static int check_sgd(const json_t *optimizer, const char *path, struct err *err)
 static int make_optimizer(const json_t *doc, struct err *err)
 {
     const json_t *optimizer = json_object_get(doc, "optimizer");
-    const json_t *part[] = { json_object_get(optimizer, "wide"), json_object_get(optimizer, "deep") };
+    const json_t *part[] = { json_object_get(optimizer, "wide"),
+                             json_object_get(optimizer, "deep") };
     static const char *const path[] = { "optimizer.wide", "optimizer.deep" };
 
     if (!part[0] && !part[1])
         return check_sgd(optimizer, "optimizer", err);
     if (!part[0] || !part[1] || json_object_size(optimizer) != 2)
-        return err_set(err, ERR_INVALID, "optimizer: \"wide\" and \"deep\" come together and alone");
+        return err_set(err, ERR_INVALID, "optimizer: \"wide\" and \"deep\" come together and "
+                       "alone");
     if (!json_object_get(json_object_get(doc, "model"), "wide_and_deep"))
         return err_set(err, ERR_INVALID, "optimizer: only a wide_and_deep model has parts");
     for (int i = 0; i < 2; i++) {
         if (json_object_get(part[i], "wide") || json_object_get(part[i], "deep"))
-            return err_set(err, ERR_INVALID, "%s: a part has one optimizer, without parts", path[i]);
+            return err_set(err, ERR_INVALID, "%s: a part has one optimizer, without parts",
+                           path[i]);
         if (check_sgd(part[i], path[i], err) < 0)
             return -(int)err->code;
     }
@@ -340,8 +346,8 @@ static int check_monitor(const json_t *doc, const char *path, const char *monito
     json_array_foreach(metrics, i, metric)
         if (strcmp(json_string_value(metric), monitor + 5) == 0)
             return 0;
-    return err_set(err, ERR_INVALID, "%s: \"%s\" is not among the metrics (add it to metrics)", path,
-                   monitor + 5);
+    return err_set(err, ERR_INVALID, "%s: \"%s\" is not among the metrics (add it to metrics)",
+                   path, monitor + 5);
 }
 
 static int has_tests(const json_t *doc)

@@ -45,8 +45,9 @@ struct value *value_scalar(const char *text, int plain);
 void value_free(struct value *value);                      /* with all below; NULL is fine */
 OWN_DEFINE(value)
 
-struct value *value_find(const struct value *map, const char *key);        /* borrowed; NULL: none */
-struct value *value_item(const struct value *list, int i);                 /* borrowed; NULL: none */
+/* Borrowed; NULL: there is none. */
+struct value *value_find(const struct value *map, const char *key);
+struct value *value_item(const struct value *list, int i);
 
 /* Appends `child` to a map (with a key, copied) or a list (key NULL). 0, or -1: no memory; the
  * child is taken either way. */
