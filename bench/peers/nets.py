@@ -72,19 +72,6 @@ NETWORKS = {
                       sgd=dict(lr=0.01, momentum=0.5)),
 }
 
-# Multiply-adds of a direct forward pass, a sample, by layer; a training step does each three times
-# (forward, input gradient, weight gradient), the first layer twice (nobody needs its input's).
-MACS = {
-    "lenet": [6 * 24 * 24 * 25, 16 * 8 * 8 * 6 * 25, 256 * 120, 120 * 84, 84 * 10],
-    "convblock": [16 * 14 * 14 * 9, 32 * 14 * 14 * 16 * 9, 64 * 14 * 14 * 32, 3136 * 512, 512 * 10],
-}
-
-
-def step_flops(name):
-    """Floating point operations of a training step, a sample."""
-    macs = MACS[name]
-    return 2 * (2 * macs[0] + 3 * sum(macs[1:]))
-
 
 def data_dir():
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
