@@ -21,31 +21,42 @@ int csv_found_add(struct csv_found_list *l, struct csv_found f)
     return 0;
 }
 
+/* The closing quote of a field that begins after its opening one; NULL: text follows it, or there
+ * is none. *out_doubled counts the pairs before it. */
+static char *closing_quote(char *p, const char *end, size_t *out_doubled)
+{
+    *out_doubled = 0;
+    while (p < end) {
+        char *quote = memchr(p, '"', (size_t)(end - p));
+        if (!quote || quote + 1 == end)
+            return quote;
+        if (quote[1] != '"')
+            return NULL;
+        ++*out_doubled;
+        p = quote + 2;
+    }
+    return NULL;
+}
+
 int csv_unquote(char **p, size_t *n)
 {
-    char *from = *p + 1, *end = *p + *n, *to = from, *begin = from;
+    size_t doubled;
+    char *begin = *p + 1, *to = begin;
+    char *end = closing_quote(begin, *p + *n, &doubled);
 
-    while (from < end) {
-        char *quote = memchr(from, '"', (size_t)(end - from));
-        if (!quote)
-            return 0;
-        if (to != from)
-            memmove(to, from, (size_t)(quote - from));
-        to += quote - from;
-        if (quote + 1 == end) {
-            /* What the text shrank by becomes quotes: no newline is added or lost, and lines can
-             * still be counted. */
-            memset(to, '"', (size_t)(end - to));
-            *p = begin;
-            *n = (size_t)(to - begin);
-            return 1;
-        }
-        if (quote[1] != '"')
-            return 0;
-        *to++ = '"';
-        from = quote + 2;
-    }
-    return 0;
+    if (!end)
+        return 0;
+    if (doubled)
+        for (char *from = begin; from < end; from += *from == '"' ? 2 : 1)
+            *to++ = *from;
+    else
+        to = end;
+    /* What the text shrank by becomes quotes: no newline is added or lost, and lines can still be
+     * counted. */
+    memset(to, '"', (size_t)(end - to));
+    *p = begin;
+    *n = (size_t)(to - begin);
+    return 1;
 }
 
 static int is_missing(const struct csv_missing *m, const char *p, size_t n)

@@ -65,10 +65,20 @@ static int no_memory(const struct csv_input *in, struct err *err)
     return err_set(err, ERR_NOMEM, "%s: no memory to read it", source_path(in->source));
 }
 
+/* `want`, or less where the rest of the file is known to be shorter: small files get small buffers.
+ * One byte more than the rest, so that the read that takes it also sees the end. */
+static size_t bounded(const struct csv_input *in, size_t held, size_t want)
+{
+    int64_t rest = source_size(in->source) - (int64_t)source_offset(in->source);
+
+    return rest >= 0 && held + (uint64_t)rest < want ? held + (size_t)rest + 1 : want;
+}
+
 /* Makes the tail at least twice as long, or HEAD_BYTES, unless the file ends. */
 static int tail_more(struct csv_input *in, struct err *err)
 {
-    size_t held = in->tail_n - in->tail_at, want = held < HEAD_BYTES / 2 ? HEAD_BYTES : 2 * held, got;
+    size_t held = in->tail_n - in->tail_at, got;
+    size_t want = bounded(in, held, held < HEAD_BYTES / 2 ? HEAD_BYTES : 2 * held);
 
     if (in->tail_at)
         memmove(in->tail.text, in->tail.text + in->tail_at, held);
@@ -263,7 +273,8 @@ static long cut(const struct csv_input *in, struct csv_chunk *k, size_t n)
 /* Reads until the chunk holds a whole row. Its text is n bytes, of which *out_whole are rows. */
 static int gather(struct csv_input *in, struct csv_chunk *k, size_t *out_n, size_t *out_whole)
 {
-    size_t n = in->tail_n - in->tail_at, want = in->block_bytes, got;
+    size_t n = in->tail_n - in->tail_at, got;
+    size_t want = bounded(in, n, in->block_bytes);
 
     if (csv_buffer_grow(&k->buffer, (n > want ? n : want) + 1) < 0)
         return no_memory(in, &k->err);
