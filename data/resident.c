@@ -267,6 +267,9 @@ static int load(struct dataset *d, struct dataset *test, struct raw_rows *w, str
         (rows_for(s, &test->place, &test_rows, err) < 0 ||
          raw_read(wt, s, test_rows, &test->split, test->place.limit, err) < 0))
         return -(int)err->code;
+    if (!w->n)
+        return err_set(err, ERR_INVALID, "%s: no rows%s", d->place.path[0],
+                       w->n_left_out + w->broken ? " (each one was left out by data.on_error)" : "");
     if (!schema_complete(s)) {
         OWN(learnt) l = features_learn_new(s);
         if (!l)

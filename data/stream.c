@@ -363,10 +363,12 @@ int stream_learn(struct dataset *d, const struct dataset *test, struct err *err)
     if (!l)
         return err_set(err, ERR_NOMEM, "no memory for the statistics");
     if (learn_rows(d, s->scale_over_all, l, &rows, err) < 0 ||
-        (test && learn_rows(test, 1, l, &more, err) < 0) || features_settle(s, l, err) < 0)
+        (test && learn_rows(test, 1, l, &more, err) < 0))
         return -(int)err->code;
     if (!rows)
         return err_set(err, ERR_INVALID, "%s: no rows for the training part", d->place.path[0]);
+    if (features_settle(s, l, err) < 0)
+        return -(int)err->code;
     d->rows = d->place.limit >= 0 && rows > d->place.limit ? d->place.limit : rows;
     return 0;
 }

@@ -126,9 +126,11 @@ int example_read(const uint8_t *data, size_t n,
                  int (*feature)(void *ctx, const struct example_feature *f, struct err *err),
                  void *ctx, struct err *err)
 {
-    struct wire w = { data, data + n };
+    struct wire w = { data, n ? data + n : data };
     struct wire_field features, entry;
     int rc, inner = 0;
+    if (!n)
+        return 0;               /* an example without features; data may be NULL */
     while ((rc = wire_next(&w, &features)) == 1) {
         if (features.number != 1 || features.type != WIRE_BYTES)
             continue;
