@@ -52,7 +52,8 @@ static int sort_keys(json_t *doc, struct err *err)
 {
     OWN_JSON json_t *all = json_copy(doc);
 
-    if (!all)
+    /* json_copy does not tell when it had no memory for an item. */
+    if (!all || json_object_size(all) != json_object_size(doc))
         return no_memory(err);
     json_object_clear(doc);
     for (const struct key *k = key_next("", NULL); k; k = key_next("", k)) {
@@ -83,11 +84,13 @@ static int fill_stride(json_t *body, const char *kind, struct err *err)
 {
     if (!key_is_word("maxpool|avgpool", kind) || json_object_get(body, "stride"))
         return 0;
-    json_t *padding = json_incref(json_object_get(body, "padding"));
+    const json_t *kernel = json_object_get(body, "kernel");
+    OWN_JSON json_t *padding = json_incref(json_object_get(body, "padding"));
     json_object_del(body, "padding");           /* kernel, stride, padding: the table's order */
-    if (put(body, "stride", json_deep_copy(json_object_get(body, "kernel")), err) < 0 ||
-        put(body, "padding", padding, err) < 0)
-        return -(int)err->code;
+    if (put(body, "stride", json_pack("[O, O]", json_array_get(kernel, 0), json_array_get(kernel, 1)),
+            err) < 0 ||
+        json_object_set(body, "padding", padding) < 0)
+        return no_memory(err);
     return 0;
 }
 

@@ -188,6 +188,10 @@ json_t *spec_identity(const struct job_spec *s)
                                                   "threads" };
     json_t *doc = json_deep_copy(s->doc);
 
+    if (doc && !json_equal(doc, s->doc)) {      /* it does not tell when memory ran out half-way */
+        json_decref(doc);
+        return NULL;
+    }
     for (size_t i = 0; doc && i < sizeof free_to_differ / sizeof free_to_differ[0]; i++)
         json_object_del(doc, free_to_differ[i]);
     return doc;

@@ -76,7 +76,7 @@ int spec_locate(const struct job_spec *s, struct err *err);
 char *spec_print(const struct job_spec *s);
 
 /* Without name, workers, resources, run_on and threads: the part that decides the bits. */
-json_t *spec_identity(const struct job_spec *s);        /* caller frees */
+json_t *spec_identity(const struct job_spec *s);        /* caller frees; NULL: no memory */
 
 /* Expands ~ and $MUSTER_DATA and prefixes `dir` to a relative path. Caller frees. */
 char *spec_resolve_path(const char *dir, const char *path);
