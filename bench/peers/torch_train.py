@@ -9,6 +9,7 @@ import os
 import sys
 
 import torch
+import torch._inductor.config
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import nets     # noqa: E402
@@ -52,7 +53,6 @@ def one_graph(cfg):
         for k, b in new.items():
             buffers[k].copy_(b)
 
-    import torch._inductor.config
     torch._inductor.config.cpp_wrapper = True   # kernels called from C++: fewer microseconds a call
     fast = torch.compile(step, fullgraph=True)
     return lambda x, y: fast(params, velocity, buffers, x, y)
@@ -62,7 +62,7 @@ def compiled(cfg):
     """The usual way: the forward pass and loss compiled with their backward, then the optimizer."""
     net = cfg["net"]()
     optimizer = torch.optim.SGD(net.parameters(), **cfg["sgd"])
-    forward = torch.compile(lambda x, y: cfg["loss"](net(x), y)
+    forward = torch.compile(lambda x, y: cfg["loss"](net(x), y))
     update = torch.compile(optimizer.step)
 
     def step(x, y):
