@@ -10,6 +10,20 @@
 static const char *const way_out = "(correct the row, or set data.on_error to skip or fill)";
 static const char *const way_out_target = "(correct the row, or set data.on_error to skip)";
 
+void features_layout_image(const struct schema *s, int labelled, struct layout *out)
+{
+    struct field image = { .name = "image", .type = DTYPE_U8, .h = s->h, .w = s->w, .c = s->c,
+                           .stride = (size_t)s->h * (size_t)s->w * (size_t)s->c };
+
+    memcpy(image.mean, s->mean, sizeof s->mean);
+    memcpy(image.std, s->std, sizeof s->std);
+    out->n = 0;
+    out->field[out->n++] = image;
+    if (labelled)
+        out->field[out->n++] = (struct field){ .name = "target", .type = DTYPE_I32, .h = 1, .w = 1,
+                                               .c = 1, .ids = s->classes, .stride = 4 };
+}
+
 int features_raw(const struct schema *s)
 {
     return s->n_features + 2;

@@ -33,6 +33,9 @@ struct layout {
 /* ERR_INVALID: more fields than FIELD_MAX. Call again after features_settle: ids may have grown. */
 int features_layout(const struct schema *s, struct layout *out, struct err *err);
 
+/* The fields of a row that is an image, with its label or without. */
+void features_layout_image(const struct schema *s, int labelled, struct layout *out);
+
 /* Doubles that features_read fills. */
 int features_raw(const struct schema *s);
 

@@ -43,13 +43,18 @@ int dataset_fields_of(const json_t *description, int with_target, struct field *
                       int *out_classes, struct err *err)
 {
     OWN(schema) s = NULL;
+    OWN(schema) full = NULL;    /* the classes are known by the target */
     struct layout l;
 
-    if (parse(description, with_target, &s, err) < 0 || features_layout(s, &l, err) < 0)
+    if (parse(description, with_target, &s, err) < 0 || parse(description, 1, &full, err) < 0)
+        return -(int)err->code;
+    if (is_image(description))
+        features_layout_image(s, with_target, &l);
+    else if (features_layout(s, &l, err) < 0)
         return -(int)err->code;
     memcpy(field, l.field, (size_t)l.n * sizeof *field);
     *out_n = l.n;
-    *out_classes = s->classes;
+    *out_classes = full->classes;
     return 0;
 }
 

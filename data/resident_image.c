@@ -39,19 +39,13 @@ static int read_images(const struct place *p, struct schema *s, struct table **o
 /* The fields over a table of images. */
 static void lay_out(struct dataset *d)
 {
-    const struct schema *s = d->schema;
     const struct table *t = d->table;
-    struct layout *l = &d->layout;
-    struct field image = { .name = "image", .type = DTYPE_U8, .h = s->h, .w = s->w, .c = s->c,
-                           .base = t->image->data,
-                           .stride = (size_t)s->h * (size_t)s->w * (size_t)s->c };
-    memcpy(image.mean, s->mean, sizeof s->mean);
-    memcpy(image.std, s->std, sizeof s->std);
-    l->n = 0;
-    l->field[l->n++] = image;
+    struct field *field = d->layout.field;
+
+    features_layout_image(d->schema, t->labelled, &d->layout);
+    field[0].base = t->image->data;
     if (t->labelled)
-        l->field[l->n++] = (struct field){ .name = "target", .type = DTYPE_I32, .h = 1, .w = 1, .c = 1,
-                                           .ids = s->classes, .base = t->label, .stride = 4 };
+        field[1].base = t->label;
 }
 
 /* Rows of the part whose label is among the classes. */
