@@ -177,9 +177,9 @@ struct stretch case_stretch(const struct fixture *f)
                              .n = f->steps * f->batch, .last = 1 };
 }
 
-double distance(const float *got, const float *want, long n)
+double distance(const float *got, const float *want, long n, double scale)
 {
-    double scale = 0.01, worst = 0;
+    double worst = 0;
 
     for (long i = 0; i < n; i++)
         scale = fabs(want[i]) > scale ? fabs(want[i]) : scale;

@@ -59,8 +59,8 @@ struct way {
 struct plan *case_plan(const struct fixture *f, struct way way);
 struct stretch case_stretch(const struct fixture *f);
 
-/* Largest |got - want| over max(0.01, largest |want|); infinite where one is not a number. */
-double distance(const float *got, const float *want, long n);
+/* Largest |got - want| over max(scale, largest |want|); infinite where one is not a number. */
+double distance(const float *got, const float *want, long n, double scale);
 
 /* FNV-1a over floats' bits, to compare whole runs. */
 uint64_t bits_of(uint64_t hash, const float *v, long n);
