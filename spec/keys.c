@@ -328,17 +328,22 @@ const struct key *key_table(int *out_n)
     return keys;
 }
 
+/* The table is walked for every key of a spec; most rows differ in the first letter. */
+static int same(const char *a, const char *b)
+{
+    return a[0] == b[0] && strcmp(a, b) == 0;
+}
+
 /* A node of a graph has a layer's keys and its own. */
 static int in_map(const struct key *k, const char *map)
 {
-    return strcmp(k->map, map) == 0 ||
-           (strcmp(map, "node") == 0 && strcmp(k->map, "layer") == 0);
+    return same(k->map, map) || (same(k->map, "layer") && same(map, "node"));
 }
 
 const struct key *key_find(const char *map, const char *name)
 {
     for (int i = 0; i < KEYS; i++)
-        if (strcmp(keys[i].name, name) == 0 && in_map(&keys[i], map))
+        if (same(keys[i].name, name) && in_map(&keys[i], map))
             return &keys[i];
     return NULL;
 }
