@@ -23,20 +23,14 @@ void place_done(struct place *p)
     p->path = NULL;
 }
 
+/* [first, end], as the spec normalises it; the end is null for "404..". */
 static int read_range(const json_t *v, const char *path, struct place *p, struct err *err)
 {
-    long first = -1, end = -1;
-    const char *text = json_string_value(v);
-    if (text && sscanf(text, "%ld..%ld", &first, &end) != 2)
-        first = -1;
-    if (json_is_array(v) && json_array_size(v) == 2) {
-        const json_t *a = json_array_get(v, 0), *b = json_array_get(v, 1);
-        if (json_is_integer(a) && json_is_integer(b)) {
-            first = (long)json_integer_value(a);
-            end = (long)json_integer_value(b);
-        }
-    }
-    if (first < 0 || end <= first)
+    const json_t *a = json_array_get(v, 0), *b = json_array_get(v, 1);
+    long first = json_is_integer(a) ? (long)json_integer_value(a) : -1;
+    long end = json_is_integer(b) ? (long)json_integer_value(b) : -1;
+
+    if (json_array_size(v) != 2 || first < 0 || (end <= first && !json_is_null(b)))
         return err_set(err, ERR_INVALID, "%s.rows: a range such as 0..404 should be here", path);
     p->first = first;
     p->end = end;
