@@ -81,8 +81,7 @@ static int wire_next(struct wire *w, struct wire_field *f)
         return 0;
     if (varint(w, &key) < 0 || key >> 3 == 0 || key >> 3 > 0x1fffffff)
         return -1;
-    f->number = (uint32_t)(key >> 3);
-    f->type = (int)(key & 7);
+    *f = (struct wire_field){ .number = (uint32_t)(key >> 3), .type = (int)(key & 7) };
     if (f->type == WIRE_VARINT)
         return varint(w, &f->value) < 0 ? -1 : 1;
     if (f->type == WIRE_BYTES ? varint(w, &n) < 0 : f->type != WIRE_64 && f->type != WIRE_32)
@@ -127,7 +126,7 @@ int example_read(const uint8_t *data, size_t n,
                  void *ctx, struct err *err)
 {
     struct wire w = { data, n ? data + n : data };
-    struct wire_field features, entry;
+    struct wire_field features = { 0 }, entry = { 0 };
     int rc, inner = 0;
     if (!n)
         return 0;               /* an example without features; data may be NULL */
@@ -314,7 +313,7 @@ static int next_record(struct rows_tfrecord *t, long *out_n, struct err *err)
 static void set_bytes(struct rows_tfrecord *t, int column, const struct example_feature *f)
 {
     struct build *b = &t->build;
-    struct csv_text text;
+    struct csv_text text = { NULL, 0 };
     long n = example_texts(f, &text, 1);
     int width = b->column[column].width;
     if (n == 1 && width > 1) {
