@@ -2,25 +2,31 @@
  *
  * DESIGN. A member announces its arrival at a barrier by storing a growing number in a line of its
  * own and waits until everybody's number has reached it: no shared counter, one line moved for each
- * pair. Between runs members sleep on a condition variable, since a test or a save may take long.
+ * pair. Who waits spins for some microseconds, as long as a balanced step ever needs, and then sleeps
+ * on the late member's number (a futex): on a machine with more threads than cores the late one may
+ * not be running at all. Between runs members sleep on a condition variable.
  */
 #include "engine/team.h"
 
+#include <limits.h>
+#include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 /* Two lines: the prefetcher of neighbouring lines would make members share one. */
 enum { OWN_BYTES = 128 };
 
-/* Rounds of spinning before the core is offered to others: some microseconds, far more than the
- * longest wait of a balanced step, far less than a time slice. */
-enum { SPINS = 20000 };
+/* Rounds of spinning before sleeping, most of them with a pause: about 50 microseconds. */
+enum { SPINS = 4000, SPINS_HOT = 64 };
 
 struct arrival {
     _Alignas(OWN_BYTES) atomic_uint at;
+    atomic_uint sleepers;               /* members that sleep until `at` changes */
 };
 
 struct team {
@@ -50,21 +56,42 @@ static void spin_hint(void)
 #endif
 }
 
+static bool has_arrived(const struct arrival *a, unsigned epoch)
+{
+    return (int)(atomic_load_explicit(&a->at, memory_order_acquire) - epoch) >= 0;
+}
+
+/* Either the sleeper sees the new number, or the late member sees the sleeper: both sides write
+ * before they read, in one total order. */
+static void sleep_until(struct arrival *a, unsigned epoch)
+{
+    atomic_fetch_add(&a->sleepers, 1);
+    for (;;) {
+        unsigned seen = atomic_load(&a->at);
+        if ((int)(seen - epoch) >= 0)
+            break;
+        syscall(SYS_futex, &a->at, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0);
+    }
+    atomic_fetch_sub(&a->sleepers, 1);
+}
+
 void team_barrier(struct team *t, int id)
 {
     if (t->size == 1)
         return;
     unsigned epoch = ++t->epoch[id][0];
-    atomic_store_explicit(&t->arrived[id].at, epoch, memory_order_release);
-    for (int i = 0; i < t->size; i++)
-        for (int spins = 0;
-             (int)(atomic_load_explicit(&t->arrived[i].at, memory_order_acquire) - epoch) < 0;)
-            if (++spins < SPINS) {
-                if (spins > 64)
-                    spin_hint();
-            } else {
-                sched_yield();
-            }
+    struct arrival *own = &t->arrived[id];
+    atomic_exchange(&own->at, epoch);
+    if (atomic_load(&own->sleepers))
+        syscall(SYS_futex, &own->at, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+    for (int i = 0; i < t->size; i++) {
+        int spins = 0;
+        while (!has_arrived(&t->arrived[i], epoch) && spins < SPINS)
+            if (++spins > SPINS_HOT)
+                spin_hint();
+        if (spins == SPINS)
+            sleep_until(&t->arrived[i], epoch);
+    }
 }
 
 static void *member_main(void *arg)
