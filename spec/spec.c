@@ -149,6 +149,40 @@ static void set_paths(struct job_spec *s, const char *name)
              slash ? name : ".");
 }
 
+/* A sentence quotes what the user wrote, which may hold anything, and may have been cut inside a
+ * character: what a terminal would act on becomes a blank. */
+static int clean_text(struct err *err)
+{
+    size_t n = strlen(err->text), len;
+
+    for (char *c = err->text; *c; c += len) {
+        len = yaml_utf8_length(c, n - (size_t)(c - err->text));
+        unsigned char next = len == 2 ? (unsigned char)c[1] : 0;
+        int acts = (unsigned char)*c < 0x20 || *c == 0x7F ||
+                   ((unsigned char)*c == 0xC2 && next < 0xA0);
+        if (!len || acts) {
+            len = len ? len : 1;
+            memset(c, ' ', len);
+        }
+    }
+    return -(int)err->code;
+}
+
+static int parse_into(struct job_spec *s, const char *text, size_t n, const char *const *set,
+                      int n_set, struct err *err)
+{
+    if (yaml_parse(text, n, s->path, NULL, &s->values, err) < 0)
+        return -(int)err->code;
+    for (int i = 0; i < n_set; i++)
+        if (set_apply(s->values, set[i], err) < 0)
+            return -(int)err->code;
+    if (normal_form(s->values, s->path, &s->doc, err) < 0)
+        return -(int)err->code;
+    if (sense_make(s->doc, s->values, s->path, err) < 0)
+        return spec_locate(s, err);
+    return 0;
+}
+
 int spec_parse(const char *text, size_t n, const char *name, const char *const *set, int n_set,
                struct job_spec **out, struct err *err)
 {
@@ -157,15 +191,8 @@ int spec_parse(const char *text, size_t n, const char *name, const char *const *
     if (!s || !(s->nothing = json_object()))
         return err_set(err, ERR_NOMEM, "no memory for the spec");
     set_paths(s, name);
-    if (yaml_parse(text, n, name, NULL, &s->values, err) < 0)
-        return -(int)err->code;
-    for (int i = 0; i < n_set; i++)
-        if (set_apply(s->values, set[i], err) < 0)
-            return -(int)err->code;
-    if (normal_form(s->values, name, &s->doc, err) < 0)
-        return -(int)err->code;
-    if (sense_make(s->doc, s->values, name, err) < 0)
-        return spec_locate(s, err);
+    if (parse_into(s, text, n, set, n_set, err) < 0)
+        return clean_text(err);
     fill_struct(s);
     *out = TAKE(s);
     return 0;

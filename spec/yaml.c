@@ -456,10 +456,10 @@ static int syntax_error(const struct builder *b, const char *text, size_t n, str
     return refuse(b, mark, err, "not YAML: ", problem);
 }
 
-/* The length of the UTF-8 sequence at `s`, 0 when there is none. Overlong forms, surrogates and
- * code points past U+10FFFF are none. */
-static size_t utf8_length(const unsigned char *s, size_t n)
+size_t yaml_utf8_length(const char *text, size_t n)
 {
+    const unsigned char *s = (const unsigned char *)text;
+
     if (s[0] < 0x80)
         return 1;
     size_t len = s[0] >= 0xC2 && s[0] <= 0xDF ? 2 : (s[0] & 0xF0) == 0xE0 ? 3
@@ -478,16 +478,19 @@ static size_t utf8_length(const unsigned char *s, size_t n)
 static int check_bytes(const struct builder *b, const char *text, size_t n, struct err *err)
 {
     yaml_mark_t mark = { 0 };
+    int directives = 0;
 
     if (n > YAML_BYTES_MAX)
         return err_set(err, ERR_INVALID, "%s: %zu bytes; a spec has at most %d MB", b->name, n,
                        YAML_BYTES_MAX >> 20);
     for (size_t i = 0; i < n;) {
-        size_t len = utf8_length((const unsigned char *)text + i, n - i);
+        size_t len = yaml_utf8_length(text + i, n - i);
         if (!len)
             return refuse(b, mark, err, "not UTF-8; save the file in that encoding", "");
         if (!text[i])
             return refuse(b, mark, err, "a NUL byte; this is not a text file", "");
+        if (text[i] == '%' && !mark.column && ++directives > YAML_DIRECTIVES_MAX)
+            return refuse(b, mark, err, "too many directives (lines that begin with %)", "");
         mark.column++;
         if (text[i] == '\n')
             mark = (yaml_mark_t){ .line = mark.line + 1 };

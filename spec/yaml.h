@@ -20,6 +20,7 @@ enum {
     VALUE_DEPTH_MAX = 32,       /* the vocabulary itself is 7 deep */
     VALUE_KEYS_MAX = 5000,      /* in one map; finding a second use compares each with each */
     YAML_ANCHORS_MAX = 1000,
+    YAML_DIRECTIVES_MAX = 16,   /* %TAG lines, which libyaml compares each with each */
 };
 
 enum value_kind { VALUE_SCALAR, VALUE_LIST, VALUE_MAP };
@@ -55,6 +56,10 @@ int value_append(struct value *parent, const char *key, struct value *child);
 void value_remove(struct value *child);                   /* from its parent, and frees it */
 /* Makes `value` hold what `from` holds, in the same place of the tree. Frees `from`. */
 void value_replace(struct value *value, struct value *from);
+
+/* The length of the UTF-8 sequence at the start of `s` (n > 0 bytes); 0: there is none. Overlong
+ * forms, surrogates and code points past U+10FFFF are none. */
+size_t yaml_utf8_length(const char *s, size_t n);
 
 int value_is_null(const struct value *value);              /* plain and empty, ~ or null */
 

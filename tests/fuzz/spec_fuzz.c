@@ -2,7 +2,7 @@
  *
  * Up to the first NUL the input is a --set argument for a small right spec, after it a spec (the
  * whole input when there is no NUL). What is accepted has to be printed and read back as the same
- * document; an error of any kind is fine, as long as it has a text.
+ * document; an error of any kind is fine, as long as its text is a line that a terminal can show.
  */
 #include <assert.h>
 #include <stdint.h>
@@ -31,6 +31,16 @@ static void check(struct job_spec *s)
     json_decref(spec_identity(s));
 }
 
+/* A sentence, on one line, in UTF-8. */
+static void check_text(const struct err *err)
+{
+    assert(err->text[0]);
+    OWN_JSON json_t *text = json_string(err->text);
+    assert(text);
+    for (const char *c = err->text; *c; c++)
+        assert((unsigned char)*c >= 0x20 && *c != 0x7F);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n);
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
@@ -41,7 +51,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
 
     if (!end) {
         if (spec_parse((const char *)bytes, n, "f.yaml", NULL, 0, &s, &err) < 0)
-            assert(err.text[0]);
+            check_text(&err);
         else
             check(s);
         return 0;
@@ -52,7 +62,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
     int rc = rest ? spec_parse((const char *)end + 1, rest, "f.yaml", set, 1, &s, &err)
                   : spec_parse(base, sizeof base - 1, "f.yaml", set, 1, &s, &err);
     if (rc < 0)
-        assert(err.text[0]);
+        check_text(&err);
     else
         check(s);
     return 0;

@@ -172,6 +172,24 @@ static void bytes_that_are_no_text_are_refused_where_they_stand(void **state)
     assert_refused("a: \xc3\xa9\n\tb: x\n", 12, "t.yaml:2:1: a tab; YAML is indented with spaces");
 }
 
+static void what_a_terminal_would_act_on_is_not_repeated(void **state)
+{
+    (void)state;
+    static const char escapes[] = "seed: \"a\\e[2Jb\\nc\\x9bd\\u0085\"\n";
+    static const char long_text[] = "seed: ééééééééééééééééééééééééé\n";
+    OWN_BUF b = BUF_INIT;
+
+    assert_refused(escapes, sizeof escapes - 1,
+                   "t.yaml:1:7: seed: expected a whole number from 0, got \"a [2Jb c  d  \"");
+    assert_refused(long_text, sizeof long_text - 1, "t.yaml:1:7: seed: expected a whole number from "
+                   "0, got \"éééééééééééééééééééé...\"");
+    assert_refused("seéd\x7f: 1\n", 10,
+                   "t.yaml:1:5: control characters are not allowed");
+    for (int i = 0; i < 17; i++)
+        buf_printf(&b, "%%TAG !%c! x\n", 'a' + i);
+    assert_refused(b.data, b.n, "t.yaml:17:1: too many directives (lines that begin with %)");
+}
+
 static void a_byte_order_mark_and_crlf_are_fine(void **state)
 {
     (void)state;
@@ -747,7 +765,8 @@ static void every_row_of_the_table_leads_somewhere(void **state)
 
 CHECK_MAIN(lenet_is_read_into_the_struct, fit_a_line_stops_and_saves_as_the_tutorial_does,
            the_convblock_layers_are_named_as_in_its_class, every_mistake_gets_its_sentence,
-           bytes_that_are_no_text_are_refused_where_they_stand, a_byte_order_mark_and_crlf_are_fine,
+           bytes_that_are_no_text_are_refused_where_they_stand,
+           what_a_terminal_would_act_on_is_not_repeated, a_byte_order_mark_and_crlf_are_fine,
            an_alias_bomb_is_refused_before_it_goes_off, size_depth_keys_and_anchors_are_bounded,
            an_alias_may_be_used_as_long_as_it_is_small, short_forms_become_long_ones,
            every_other_short_form_too, layers_are_counted_by_kind_around_given_names,
