@@ -1,0 +1,90 @@
+#!/usr/bin/env python3
+"""bench/csv.py - a CSV file to typed columns in MB/s, beside pandas, pyarrow and polars
+
+The Chicago taxi file repeated to 200 MB, in the page cache, 2 threads each. Sides take turns, one read
+a turn; the figure is the median. muster reads twice: texts as strings in Arrow's layout, which is what
+the peers do unless told otherwise, and as categories, which is what its own datasets do.
+"""
+import os
+import subprocess
+import sys
+
+import sides
+from sides import median
+
+ROUNDS = int(os.environ.get("ROUNDS", 7))
+BYTES = 200_000_000
+GOAL = 1.0
+#         area fare month..timestamp 4 coordinates miles 2 tracts payment company seconds area tips
+STRINGS = "i" "d" "iiii" "dddd" "d" "ii" "tt" "i" "i" "d"
+CATEGORIES = STRINGS.replace("t", "c")
+PEERS = ("pandas-c", "pandas-pyarrow", "pyarrow", "pyarrow-categories", "polars", "polars-categories")
+
+
+class Side(sides.Peer):
+    """A reader that waits: one read and one figure for each line that it is sent."""
+
+    def __init__(self, label, *argv):
+        self.label, self.rates = label, []
+        self.process = subprocess.Popen(
+            argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            env=dict(os.environ, POLARS_MAX_THREADS=str(sides.THREADS)))
+        if self.process.stdout.readline() != "ready\n":
+            print(f"  {label}: did not start", file=sys.stderr)
+            self.process = None
+
+
+def big_file():
+    """The taxi file's rows again and again under one header; made once."""
+    path = os.path.join(sides.CACHE, "bench", "taxi_200mb.csv")
+    if os.path.exists(path):
+        return path
+    with open(os.path.join(sides.DATA, "chicago_taxi.csv"), "rb") as f:
+        header, rows = f.readline(), f.read()
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path + ".part", "wb") as out:
+        out.write(header)
+        for _ in range(-(-BYTES // len(rows))):
+            out.write(rows)
+    os.rename(path + ".part", path)
+    return path
+
+
+def program():
+    """bench/csv_read.c against the objects of the build that the binary comes from."""
+    lib = os.path.dirname(os.path.abspath(sides.MUSTER))
+    return sides.build("csv_read.c", "-D_GNU_SOURCE", f"-I{sides.ROOT}", "-include",
+                       f"{sides.ROOT}/base/banned.h", os.path.join(lib, "libmuster-all.a"),
+                       "-ljansson", "-lz", "-lm", "-lpthread")
+
+
+def main():
+    file, mine = big_file(), program()
+    peer = os.path.join(sides.PEERS, "csv_read.py")
+    ours = [Side(label, mine, file, types, str(sides.THREADS))
+            for label, types in (("strings", STRINGS), ("categories", CATEGORIES))]
+    theirs = [Side(name, sides.PYTHON, peer, name, file) for name in PEERS]
+    for side in ours:
+        side.run(0)             # the peers have read once or twice already
+        side.rates.clear()
+    for _ in range(ROUNDS):
+        for side in ours + theirs:
+            side.run(0)
+    for side in ours + theirs:
+        side.close()
+    strings, categories = (median(side.rates) for side in ours)
+    rows = []
+    for side in theirs:
+        rate = strings if not side.label.endswith("categories") else categories
+        if side.rate():
+            rows.append((side.label, f"{rate:.0f} MB/s", f"{side.rate():.0f} MB/s",
+                         f"{rate / side.rate():.2f}", f"> {GOAL:.0f}", rate > GOAL * side.rate()))
+    sides.table(f"a CSV file of {os.path.getsize(file) / 1e6:.0f} MB to typed columns, "
+                f"{sides.THREADS} threads; median of {ROUNDS}", rows)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except (OSError, RuntimeError, subprocess.CalledProcessError) as e:
+        print(f"csv: {e}")
