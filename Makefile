@@ -25,6 +25,7 @@ build: $(B)/build.ninja
 	@ninja -C $(B) --quiet
 
 run: setup build
+	@rm -rf $(LENET)
 	@$(MUSTER) train examples/fashion-lenet/train.yaml --out $(LENET)
 	@$(MUSTER) evaluate $(LENET)
 	@echo
