@@ -456,6 +456,22 @@ static int wants_graph(const struct reader *r, const struct value *v, const char
                    "node may read several others", place, word);
 }
 
+/* The head in whose map a key belongs that was written beside it: {sgd: {lr: 1}} for {lr: 1}. The
+ * one that is there comes first. */
+static const struct key *inner_head(const struct value *child, const char *map)
+{
+    const struct key *first = NULL;
+
+    for (const struct key *k = key_next(map, NULL); k; k = key_next(map, k)) {
+        if (!(k->flags & KEY_HEAD) || k->kind != KEY_MAP || !key_find(k->of, child->key))
+            continue;
+        if (value_find(child->parent, k->name))
+            return k;
+        first = first ? first : k;
+    }
+    return first;
+}
+
 static int unknown_key(const struct reader *r, const struct value *child, const char *map,
                        const char *near, struct err *err)
 {
@@ -466,6 +482,10 @@ static int unknown_key(const struct reader *r, const struct value *child, const 
         snprintf(in, sizeof in, " in %s", key_map_words(map));
     if (strcmp(map, "layer") == 0 && key_find("node", child->key))
         return wants_graph(r, child, child->key, err);
+    const struct key *inner = inner_head(child, map);
+    if (inner)
+        return err_set(err, ERR_INVALID, "%s: unknown key \"%.40s\"%s (it belongs inside: {%s: {%s: "
+                       "...}})", place, child->key, in, inner->name, child->key);
     const char *home = near ? NULL : key_home(child->key);
     if (near || home)
         return err_set(err, ERR_INVALID, near ? "%s: unknown key \"%.40s\"%s (did you mean \"%s\"?)"
