@@ -260,7 +260,8 @@ static int record_test(struct rundir *r, struct trainer *t, const struct train_e
             return -(int)err->code;
         }
     }
-    if (e->best && trainer_spec(t)->checkpoint_best) {
+    if (e->best && trainer_spec(t)->checkpoint_best &&
+        trainer_spec(t)->checkpoint.unit != EVERY_NEVER) {
         if (!r->best)
             r->best = snapshot_new(trainer_plan(t));
         if (r->best) {

@@ -360,8 +360,7 @@ static int end_epoch(struct fit *f, struct err *err)
     if (t->test_data && s->test.unit == EVERY_EPOCHS && t->epoch % s->test.n == 0 &&
         run_test(f, err) < 0)
         return -(int)err->code;
-    if (s->checkpoint.unit != EVERY_STEPS &&
-        (s->checkpoint.n <= 0 || t->epoch % s->checkpoint.n == 0))
+    if (s->checkpoint.unit == EVERY_EPOCHS && t->epoch % s->checkpoint.n == 0)
         tell(f, &(struct train_event){ .kind = EVENT_CHECKPOINT });
     return 0;
 }
