@@ -75,7 +75,6 @@ static int wrong(const struct reader *r, const struct value *v, const char *expe
     return err_set(err, ERR_INVALID, "%sexpected %s, got %s", at, expected, found);
 }
 
-
 static int in_range(const struct key *k, double x)
 {
     return (k->flags & KEY_OPEN ? x > k->min : x >= k->min) &&

@@ -4,7 +4,7 @@
  * list of files is one line. Texts are plain where no reader of YAML could take them for anything
  * else, in double quotes elsewhere.
  */
-#include <math.h>
+#include <locale.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -210,7 +210,13 @@ static void print_block(struct buf *b, const json_t *map, int indent)
 char *spec_print(const struct job_spec *s)
 {
     struct buf b = BUF_INIT;
+    locale_t c = newlocale(LC_ALL_MASK, "C", (locale_t)0);
 
+    if (!c)
+        return NULL;
+    locale_t before = uselocale(c);     /* a user's locale may write 0,5 */
     print_block(&b, s->doc, 0);
+    uselocale(before);
+    freelocale(c);
     return buf_take(&b);
 }

@@ -72,7 +72,7 @@ static inline void job_spec_own(struct job_spec **s) { spec_free(*s); }        /
  * file); an err whose text begins with such a path gets it put in front. Returns -code. */
 int spec_locate(const struct job_spec *s, struct err *err);
 
-/* YAML of the normalised document, for --dry-run and run.json. Caller frees. */
+/* YAML of the normalised document, for --dry-run and run.json. Caller frees; NULL: no memory. */
 char *spec_print(const struct job_spec *s);
 
 /* Without name, workers, resources, run_on and threads: the part that decides the bits. */

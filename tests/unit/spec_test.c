@@ -1,6 +1,7 @@
 #include "spec/spec.h"
 #include "tests/check.h"
 
+#include <locale.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -446,6 +447,22 @@ static void numbers_are_exact(void **state)
     }
 }
 
+static void a_locale_with_a_decimal_comma_changes_nothing(void **state)
+{
+    (void)state;
+    struct err err = { 0 };
+    OWN(job_spec) s = NULL;
+
+    if (!setlocale(LC_ALL, "de_DE.UTF-8"))
+        skip();                 /* not installed here */
+    assert_ok(parse("data: {train: {csv: a}, target: y}\nmodel: [dropout: 0.25]\nloss: l1\n"
+                    "optimizer: sgd\n", &s, &err));
+    OWN_MEM char *text = spec_print(s);
+    setlocale(LC_ALL, "C");
+    assert_part(s->model, "0/dropout/p", "0.25");
+    assert_non_null(strstr(text, "{p: 0.25}"));
+}
+
 static void assert_reads_back(const struct job_spec *s)
 {
     struct err err = { 0 };
@@ -771,7 +788,7 @@ CHECK_MAIN(lenet_is_read_into_the_struct, fit_a_line_stops_and_saves_as_the_tuto
            an_alias_may_be_used_as_long_as_it_is_small, short_forms_become_long_ones,
            every_other_short_form_too, layers_are_counted_by_kind_around_given_names,
            a_graph_is_named_by_its_nodes, a_part_of_wide_and_deep_has_its_optimizer,
-           numbers_are_exact, what_is_printed_reads_back_as_the_same,
+           numbers_are_exact, a_locale_with_a_decimal_comma_changes_nothing, what_is_printed_reads_back_as_the_same,
            line_separators_in_a_text_are_printed_as_escapes, set_overrides_anything,
            a_wrong_set_names_the_argument, sets_apply_in_order_and_to_names_with_dots,
            an_error_of_the_engine_gets_a_place, identity_leaves_out_what_does_not_decide_the_bits,
