@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """bench/csv.py - a CSV file to typed columns in MB/s, beside pandas, pyarrow and polars
 
-The Chicago taxi file repeated to 200 MB, in the page cache, 2 threads each. Sides take turns, one read
-a turn; the figure is the median. muster reads twice: texts as strings in Arrow's layout, which is what
-the peers do unless told otherwise, and as categories, which is what its own datasets do.
+The Chicago taxi file repeated to 200 MB, in the page cache, 2 threads each. Sides take turns, one
+read a turn; the figure is the median. muster reads it in two ways: texts as strings in Arrow's
+layout, as the peers do unless told otherwise, and as categories. Every side takes fresh memory for
+every read.
 """
 import os
 import subprocess
@@ -18,7 +19,8 @@ GOAL = 1.0
 #         area fare month..timestamp 4 coordinates miles 2 tracts payment company seconds area tips
 STRINGS = "i" "d" "iiii" "dddd" "d" "ii" "tt" "i" "i" "d"
 CATEGORIES = STRINGS.replace("t", "c")
-PEERS = ("pandas-c", "pandas-pyarrow", "pyarrow", "pyarrow-categories", "polars", "polars-categories")
+PEERS = ("pandas-c", "pandas-pyarrow", "pyarrow", "pyarrow-categories", "polars",
+         "polars-categories")
 
 
 class Side(sides.Peer):

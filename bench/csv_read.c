@@ -1,8 +1,8 @@
 /* bench/csv_read.c - muster's side of bench/csv.py: a CSV file to columns in memory
  *
- * csv_read FILE TYPES THREADS: a letter of TYPES a column, as in tests/csv_dump.h (d double, f float,
- * i 64-bit integer, c category, t text, - skipped). Says "ready", then for each line on its standard
- * input reads the file once, from open to the last value, and prints MB a second. All values end in
+ * csv_read FILE TYPES THREADS: a letter of TYPES a column, as in tests/csv_dump.h (d double, f
+ * float, i 64-bit integer, c category, t text, - skipped). Says "ready", then for each line on its
+ * standard input reads the file once, from open to the last value, and prints MB a second. All values end in
  * one array a column: numbers with a bitmap of missing ones; categories as 32-bit codes with their
  * dictionary; texts as 64-bit offsets and bytes, the layout of Arrow.
  *
@@ -35,7 +35,8 @@ static void array_take(struct array *a, size_t room)
 {
     a->n = 0;
     a->room = room;
-    a->base = mmap(NULL, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    a->base = mmap(NULL, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+                   -1, 0);
     if (a->base == MAP_FAILED) {
         perror("csv_read");
         exit(8);

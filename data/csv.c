@@ -238,8 +238,8 @@ int csv_find(const struct csv *c, const char *name, int *out, struct err *err)
         if (strcmp(csv_name(c, i), name) != 0)
             continue;
         if (found >= 0)
-            return err_set(err, ERR_INVALID, "%s: columns %d and %d are both named \"%s\"", c->path[0],
-                           found + 1, i + 1, name);
+            return err_set(err, ERR_INVALID, "%s: columns %d and %d are both named \"%s\"",
+                           c->path[0], found + 1, i + 1, name);
         found = i;
     }
     if (found >= 0) {
@@ -250,7 +250,8 @@ int csv_find(const struct csv *c, const char *name, int *out, struct err *err)
         n += (size_t)snprintf(list + n, sizeof list - n, "%s%s", i ? ", " : "", csv_name(c, i));
     if (n >= sizeof list)
         memcpy(list + sizeof list - 4, "...", 4);
-    return err_set(err, ERR_MISSING, "%s: has no column \"%s\" (there are: %s)", c->path[0], name, list);
+    return err_set(err, ERR_MISSING, "%s: has no column \"%s\" (there are: %s)", c->path[0], name,
+                   list);
 }
 
 void csv_select(struct csv *c, int column, enum csv_type type)
@@ -320,7 +321,8 @@ static int wants_threads(const struct csv *c)
 {
     int64_t size = source_size(c->input.source);
 
-    return c->threads > 1 && (c->n_paths > 1 || size < 0 || (uint64_t)size > 4 * c->input.block_bytes);
+    return c->threads > 1 &&
+           (c->n_paths > 1 || size < 0 || (uint64_t)size > 4 * c->input.block_bytes);
 }
 
 static int start(struct csv *c, struct err *err)
@@ -469,7 +471,8 @@ static int say_end(struct csv *c, const struct post *p, struct err *err)
     if (p->end == CSV_UNCLOSED)
         return err_set(err, ERR_INVALID, "%s: row %s (line %s): a quote is opened and never closed",
                        c->path[p->file], row, line);
-    return err_set(err, ERR_INVALID, "%s: row %s (line %s) is longer than %d MiB (is a quote left open?)",
+    return err_set(err, ERR_INVALID,
+                   "%s: row %s (line %s) is longer than %d MiB (is a quote left open?)",
                    c->path[p->file], row, line, CSV_ROW_MAX >> 20);
 }
 
@@ -563,8 +566,9 @@ int csv_error_say(const struct csv *c, const struct csv_block *b, const struct c
     with_commas(row, e->row);
     with_commas(line, e->line);
     if (e->kind == CSV_BAD_FIELDS)
-        return err_set(err, ERR_INVALID, "%s: row %s (line %s) has %ld fields, the %s has %d", b->path, row,
-                       line, e->fields, c->input.no_header ? "first row" : "header", c->plan.n_columns);
-    return err_set(err, ERR_INVALID, "%s: row %s (line %s), column \"%s\": \"%s\" %s", b->path, row, line,
-                   csv_name(c, e->column), e->text, facts[e->kind]);
+        return err_set(err, ERR_INVALID, "%s: row %s (line %s) has %ld fields, the %s has %d",
+                       b->path, row, line, e->fields, c->input.no_header ? "first row" : "header",
+                       c->plan.n_columns);
+    return err_set(err, ERR_INVALID, "%s: row %s (line %s), column \"%s\": \"%s\" %s", b->path, row,
+                   line, csv_name(c, e->column), e->text, facts[e->kind]);
 }

@@ -87,8 +87,8 @@ static int report(const struct csv_convert *v, const struct csv_fields *f, long 
 
 /* Unquoted text of a field: 1, or 0 for no value (missing, or bad and reported); < 0: no memory.
  * Shared by all slow ways. */
-static int take_text(const struct csv_convert *v, const struct csv_fields *f, long row, char **out_p,
-                     size_t *out_n)
+static int take_text(const struct csv_convert *v, const struct csv_fields *f, long row,
+                     char **out_p, size_t *out_n)
 {
     char *p = csv_field(f, row, out_n);
 
@@ -100,7 +100,8 @@ static int take_text(const struct csv_convert *v, const struct csv_fields *f, lo
     return !is_missing(v->missing, p, *out_n);
 }
 
-static enum csv_number parse(enum csv_type type, const char *p, size_t n, struct csv_column *out, long row)
+static enum csv_number parse(enum csv_type type, const char *p, size_t n, struct csv_column *out,
+                             long row)
 {
     if (type == CSV_F64)
         return csv_parse_f64(p, n, &out->f64[row]);
@@ -122,7 +123,8 @@ static void put_none(struct csv_column *out, long row)
     }
 }
 
-int csv_put_number(const struct csv_convert *v, const struct csv_fields *f, struct csv_column *out, long row)
+int csv_put_number(const struct csv_convert *v, const struct csv_fields *f, struct csv_column *out,
+                   long row)
 {
     size_t n;
     char *p;
@@ -132,7 +134,8 @@ int csv_put_number(const struct csv_convert *v, const struct csv_fields *f, stru
         return some;
     if (some) {
         enum csv_number kind = parse(out->type, p, n, out, row);
-        if (kind == CSV_NUMBER || (kind == CSV_NONFINITE && v->allow_nonfinite && out->type != CSV_I64))
+        if (kind == CSV_NUMBER ||
+            (kind == CSV_NONFINITE && v->allow_nonfinite && out->type != CSV_I64))
             return 0;
         int rc = report(v, f, row, kind == CSV_NOT_NUMBER  ? CSV_BAD_NUMBER
                                    : out->type == CSV_I64 ? CSV_BAD_INTEGER
@@ -179,7 +182,8 @@ static int codes(const struct csv_convert *v, const struct csv_fields *f, struct
     return 0;
 }
 
-int csv_convert_column(const struct csv_convert *v, const struct csv_fields *f, struct csv_column *out)
+int csv_convert_column(const struct csv_convert *v, const struct csv_fields *f,
+                       struct csv_column *out)
 {
     static int (*const ways[])(const struct csv_convert *, const struct csv_fields *,
                                struct csv_column *) = {

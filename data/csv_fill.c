@@ -62,11 +62,11 @@ static int make_regular(struct csv_worker *w, int n_columns, long *out_rows, lon
         } else if (fields == (size_t)n_columns) {
             memmove(m->at + to, m->at + i, fields * sizeof *m->at);
             to += fields;
-            w->prev[rows++] = start - 1;        /* wraps for the first byte, and back when 1 is added */
+            w->prev[rows++] = start - 1; /* wraps at the first byte, and back when 1 is added */
         } else {
             ragged++;
-            if (csv_found_add(&w->found, (struct csv_found){ (uint32_t)rows, -1, CSV_BAD_FIELDS, start,
-                                                             (uint32_t)fields }) < 0)
+            if (csv_found_add(&w->found, (struct csv_found){ (uint32_t)rows, -1, CSV_BAD_FIELDS,
+                                                             start, (uint32_t)fields }) < 0)
                 return -ERR_NOMEM;
         }
         start = end + 1;
@@ -190,7 +190,8 @@ static void copy_text(char out[48], const char *p, size_t n)
 }
 
 /* Errors in the order of the file, with rows and lines counted from the chunk's first. */
-static int tell_errors(struct csv_worker *w, const struct csv_fields *first, struct csv_full_block *b)
+static int tell_errors(struct csv_worker *w, const struct csv_fields *first,
+                       struct csv_full_block *b)
 {
     struct csv_found_list *l = &w->found;
     const char *text = w->chunk.buffer.text;
@@ -216,7 +217,8 @@ static int tell_errors(struct csv_worker *w, const struct csv_fields *first, str
         }
         if (i >= kept)
             continue;
-        size_t start = f->column < 0 ? f->at : (size_t)(first->prev[f->slot * first->prev_step] + 1u);
+        size_t start =
+            f->column < 0 ? f->at : (size_t)(first->prev[f->slot * first->prev_step] + 1u);
         lines += (long)csv_count_lines(text + counted_to, start - counted_to);
         counted_to = start;
         block->error[i] = (struct csv_error){ .kind = f->kind, .column = f->column, .slot = f->slot,
@@ -308,7 +310,8 @@ int csv_fill(const struct csv_plan *plan, struct csv_worker *w, struct csv_full_
     OWN(csv_full_block) b = block_new(plan, rows, ragged, recycled);
     int rc = b ? fill_columns(plan, w, &f, b, &column) : -ERR_NOMEM;
     if (rc == -ERR_INVALID)
-        return err_set(err, ERR_INVALID, "column %d has more than %d different texts (use \"hash\" for it)",
+        return err_set(err, ERR_INVALID,
+                       "column %d has more than %d different texts (use \"hash\" for it)",
                        column + 1, CSV_DICT_MAX);
     if (rc < 0 || tell_errors(w, &f, b) < 0)
         return err_set(err, ERR_NOMEM, "no memory for a block of %ld rows", rows);

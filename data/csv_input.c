@@ -104,7 +104,8 @@ static int skip_lines(struct csv_input *in, struct err *err)
             in->line++;
             left--;
         } else if (in->file_ended) {
-            return err_set(err, ERR_INVALID, "%s: has %ld lines, of which %ld are to be skipped (\"skip\")",
+            return err_set(err, ERR_INVALID,
+                           "%s: has %ld lines, of which %ld are to be skipped (\"skip\")",
                            source_path(in->source), in->line - (n == 0), in->skip);
         } else {
             in->tail_at = in->tail_n;
@@ -147,7 +148,8 @@ static int find_first_row(struct csv_input *in, struct csv_marks *marks, struct 
             return err_set(err, ERR_INVALID, "%s:%ld: the quote in the first row is never closed",
                            source_path(in->source), in->line);
         if (n > CSV_ROW_MAX)
-            return err_set(err, ERR_INVALID, "%s:%ld: the first row is longer than %d MiB (is it a CSV file?)",
+            return err_set(err, ERR_INVALID,
+                           "%s:%ld: the first row is longer than %d MiB (is it a CSV file?)",
                            source_path(in->source), in->line, CSV_ROW_MAX >> 20);
         if (tail_more(in, err) < 0)
             return -(int)err->code;
@@ -200,7 +202,8 @@ static int check_names(const struct csv_input *in, const struct csv_marks *m, st
     const char *text = in->tail.text + in->tail_at;
 
     if (m->n != (size_t)in->n_names)
-        return err_set(err, ERR_INVALID, "%s: its header has %zu fields, that of the first file has %d",
+        return err_set(err, ERR_INVALID,
+                       "%s: its header has %zu fields, that of the first file has %d",
                        source_path(in->source), m->n, in->n_names);
     for (int i = 0; i < in->n_names; i++) {
         OWN_MEM char *name = header_name(text, m, (size_t)i);
@@ -226,7 +229,8 @@ static int start_with(struct csv_input *in, struct csv_marks *marks, struct err 
         in->tail_at = 3;
     if (skip_lines(in, err) < 0 || find_first_row(in, marks, err) < 0)
         return -(int)err->code;
-    if (!in->name ? take_names(in, marks, err) < 0 : !in->no_header && check_names(in, marks, err) < 0)
+    if (!in->name ? take_names(in, marks, err) < 0
+                  : !in->no_header && check_names(in, marks, err) < 0)
         return -(int)err->code;
     if (!in->no_header) {
         size_t n = marks->at[marks->n - 1] + 1;

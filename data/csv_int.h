@@ -28,7 +28,8 @@ struct csv_marks {
 };
 
 /* Needs marks->room >= n + CSV_PAD; the text begins at the start of a row. */
-void csv_scan(enum csv_isa isa, const char *text, size_t n, char delimiter, struct csv_marks *marks);
+void csv_scan(enum csv_isa isa, const char *text, size_t n, char delimiter,
+              struct csv_marks *marks);
 
 /* Number of newlines, quoted or not. */
 size_t csv_count_lines(const char *text, size_t n);
@@ -106,11 +107,13 @@ struct csv_convert {
 };
 /* Fills one column (values and `missing`, which is all zero before). 0, -ERR_NOMEM, or
  * -ERR_INVALID: the dictionary is full. */
-int csv_convert_column(const struct csv_convert *v, const struct csv_fields *f, struct csv_column *out);
+int csv_convert_column(const struct csv_convert *v, const struct csv_fields *f,
+                       struct csv_column *out);
 
-/* The parts of it. Numbers of the usual spellings fast, all others by csv_put_number, which puts one
- * number of any spelling, or none and the missing bit. */
-int csv_quick_numbers(const struct csv_convert *v, const struct csv_fields *f, struct csv_column *out);
+/* The parts of it: numbers of the usual spellings fast, all others by csv_put_number, which puts
+ * one number of any spelling, or none and the missing bit. */
+int csv_quick_numbers(const struct csv_convert *v, const struct csv_fields *f,
+                      struct csv_column *out);
 int csv_put_number(const struct csv_convert *v, const struct csv_fields *f, struct csv_column *out,
                    long row);
 
@@ -138,7 +141,7 @@ struct csv_chunk {
     struct csv_buffer buffer;
     size_t n;
     struct csv_marks marks;
-    int scanned;                /* it has quotes, so that `marks` were needed to find the last row's end */
+    int scanned;                /* it has quotes: `marks` were needed to find the last row's end */
     int file;                   /* index of the file */
     int starts;                 /* it is the first of its file, ... */
     long line;                  /* ... which begins on this line */

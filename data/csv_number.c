@@ -18,8 +18,9 @@
 
 enum { POWER_MAX = 55, DIGITS_MAX = 19 };       /* 5^55 < 2^128; 10^19 < 2^64 */
 
-static const double ten_to[] = { 1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,  1e8,  1e9,  1e10, 1e11,
-                                 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22 };
+static const double ten_to[] = { 1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,
+                                 1e8,  1e9,  1e10, 1e11, 1e12, 1e13, 1e14, 1e15,
+                                 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22 };
 
 __extension__ typedef unsigned __int128 u128;   /* the compiler's own type has no struct to name */
 
@@ -127,7 +128,7 @@ static enum csv_number take_word(const char *s, const char *end, double *out)
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
         if ((size_t)(end - s) == strlen(words[i].name)
             && strncasecmp(s, words[i].name, (size_t)(end - s)) == 0) {
-            /* One NaN, whatever the sign in front: a bit pattern must not depend on the spelling. */
+            /* One NaN, whatever the sign: a bit pattern must not depend on the spelling. */
             *out = negative && !isnan(words[i].value) ? -words[i].value : words[i].value;
             return CSV_NONFINITE;
         }
@@ -200,24 +201,36 @@ static void trim(const char **s, const char **end)
         --*end;
 }
 
-/* Runs strtod or strtof on a copy that ends with a zero byte. Long texts are rare enough for the
- * heap; without memory the cut digits decide, which is wrong by at most one unit in the last place. */
+/* Asks strtod or strtof, for a number that take_apart has taken, in a form that fits on the stack:
+ * digits, an exponent. A rounding is decided by at most 767 digits of a double, and beyond them by
+ * whether anything follows (for which a 1 stands). */
 static double ask_libc(const char *s, const char *end, int single)
 {
-    char small[512], *copy = small;
-    size_t n = (size_t)(end - s);
-    double v;
+    enum { KEPT = 800 };
+    char copy[KEPT + 32];
+    long q = 0, exponent = 0;
+    int n = 0, digits = 0, point = 0, more = 0;
 
-    if (n >= sizeof small && !(copy = malloc(n + 1))) {
-        copy = small;
-        n = sizeof small - 1;
+    if (*s == '-' || *s == '+')
+        copy[n++] = *s++;
+    for (; s < end && *s != 'e' && *s != 'E'; s++) {
+        if (*s == '.') {
+            point = 1;
+        } else if (digits < KEPT) {
+            copy[n] = *s;
+            n += digits || *s != '0';
+            digits += digits || *s != '0';
+            q -= point;
+        } else {
+            more |= *s != '0';
+            q += !point;
+        }
     }
-    memcpy(copy, s, n);
-    copy[n] = 0;
-    v = single ? (double)strtof_l(copy, NULL, c_locale) : strtod_l(copy, NULL, c_locale);
-    if (copy != small)
-        free(copy);
-    return v;
+    if (s++ < end)
+        take_exponent(&s, end, &exponent);
+    q += exponent - more;
+    snprintf(copy + n, sizeof copy - (size_t)n, "%se%ld", more ? "1" : digits ? "" : "0", q);
+    return single ? (double)strtof_l(copy, NULL, c_locale) : strtod_l(copy, NULL, c_locale);
 }
 
 /* Without sign. 0: strtod must decide. */

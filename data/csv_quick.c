@@ -139,7 +139,8 @@ struct quick8 {
 
 /* Digits of four fields in the lanes of `bytes`, right-aligned, the point squeezed out. `n` has the
  * length in every byte of the lane. */
-AVX512 static inline __m512i squeeze(__m512i bytes, __m512i n, __m512i *out_point, __m512i *out_minus)
+AVX512 static inline __m512i squeeze(__m512i bytes, __m512i n, __m512i *out_point,
+                                     __m512i *out_minus)
 {
     const __m512i place = _mm512_broadcast_i32x4(
         _mm_set_epi8(16, 15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1));
@@ -169,7 +170,8 @@ AVX512 static inline __mmask8 rows_with(__m512i a, __m512i b)
 }
 
 /* `pair` points to (end of the field before, end of the field) of the first of eight rows. */
-AVX512 static inline struct quick8 take_eight(const char *text, const uint32_t *pair, size_t step, int last)
+AVX512 static inline struct quick8 take_eight(const char *text, const uint32_t *pair, size_t step,
+                                              int last)
 {
     const __m512i even = _mm512_set_epi32(6, 6, 6, 6, 4, 4, 4, 4, 2, 2, 2, 2, 0, 0, 0, 0);
     const __m512i odd = _mm512_set_epi32(7, 7, 7, 7, 5, 5, 5, 5, 3, 3, 3, 3, 1, 1, 1, 1);
@@ -215,7 +217,8 @@ AVX512 static inline struct quick8 take_eight(const char *text, const uint32_t *
                                  _mm256_set1_epi32(1)));
     k.ok = (__mmask8)(fits & ~wrong & (some | k.gone));
 
-    const __m512i tens = _mm512_set1_epi16(10 | 1 << 8), hundreds = _mm512_set1_epi32(100 | 1 << 16);
+    const __m512i tens = _mm512_set1_epi16(10 | 1 << 8),
+                  hundreds = _mm512_set1_epi32(100 | 1 << 16);
     __m512i fours = _mm512_packus_epi32(_mm512_madd_epi16(_mm512_maddubs_epi16(a, tens), hundreds),
                                         _mm512_madd_epi16(_mm512_maddubs_epi16(b, tens), hundreds));
     __m512i eights = _mm512_madd_epi16(fours, _mm512_set1_epi32(10000 | 1 << 16));
@@ -303,7 +306,8 @@ static int numbers_plain(const struct csv_convert *v, const struct csv_fields *f
     return 0;
 }
 
-int csv_quick_numbers(const struct csv_convert *v, const struct csv_fields *f, struct csv_column *out)
+int csv_quick_numbers(const struct csv_convert *v, const struct csv_fields *f,
+                      struct csv_column *out)
 {
     static int (*const ways[][3])(const struct csv_convert *, const struct csv_fields *, long,
                                   struct csv_column *) = {

@@ -87,7 +87,9 @@ struct quotes {
 };
 
 #define AVX2 __attribute__((target("avx2,bmi,bmi2,lzcnt,popcnt,pclmul")))
-#define AVX512 __attribute__((target("avx2,avx512f,avx512bw,avx512vl,avx512dq,bmi,bmi2,lzcnt,popcnt,pclmul")))
+#define AVX512 \
+    __attribute__((target("avx2,avx512f,avx512bw,avx512vl,avx512dq,bmi,bmi2,lzcnt,popcnt," \
+                          "pclmul")))
 
 /* Clears the marks inside quotes. `valid` has a bit for each byte of the text. */
 AVX2 static inline uint64_t outside_quotes(struct masks m, uint64_t valid, struct quotes *q)

@@ -31,13 +31,13 @@ static uint32_t big_endian(const unsigned char *p)
 
 static int say_cut_off(const char *path, size_t at, uint64_t want, struct err *err)
 {
-    return err_set(err, ERR_INVALID, "%s: is cut off at byte %zu of %llu (download it again)", path, at,
-                   (unsigned long long)want);
+    return err_set(err, ERR_INVALID, "%s: is cut off at byte %zu of %llu (download it again)", path,
+                   at, (unsigned long long)want);
 }
 
 /* Checks the first bytes; *out_head is where the elements begin. */
-static int read_head(const char *path, const unsigned char *p, size_t n, struct idx *x, size_t *out_head,
-                     struct err *err)
+static int read_head(const char *path, const unsigned char *p, size_t n, struct idx *x,
+                     size_t *out_head, struct err *err)
 {
     uint32_t dim[3] = { 1, 1, 1 };
 
@@ -45,17 +45,20 @@ static int read_head(const char *path, const unsigned char *p, size_t n, struct 
         return err_set(err, ERR_INVALID, "%s: is empty (download it again)", path);
     if (n >= 2 && (p[0] || p[1]))
         return err_set(err, ERR_INVALID,
-                       "%s: is not an IDX file (it begins with %02x %02x, not 00 00)", path, p[0], p[1]);
+                       "%s: is not an IDX file (it begins with %02x %02x, not 00 00)", path, p[0],
+                       p[1]);
     if (n < 4)
         return say_cut_off(path, n, 4, err);
     if (!type_name(p[2]))
-        return err_set(err, ERR_INVALID, "%s: is not an IDX file (no element type is 0x%02x)", path, p[2]);
+        return err_set(err, ERR_INVALID, "%s: is not an IDX file (no element type is 0x%02x)", path,
+                       p[2]);
     if (p[2] != IDX_U8)
         return err_set(err, ERR_INVALID, "%s: holds %s; only IDX files of unsigned bytes are read",
                        path, type_name(p[2]));
     if (p[3] < 1 || p[3] > 3)
         return err_set(err, ERR_INVALID,
-                       "%s: has %d dimensions; labels have 1, images 3 (n, height, width)", path, p[3]);
+                       "%s: has %d dimensions; labels have 1, images 3 (n, height, width)", path,
+                       p[3]);
 
     size_t head = 4 + 4 * (size_t)p[3];
     if (n < head)

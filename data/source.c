@@ -59,9 +59,9 @@ static int read_raw(struct source *s, void *buf, size_t n, size_t *out_n, struct
         if (k < 0 && errno == EINTR)
             continue;
         if (k < 0)
-            return err_set(err, errno == EISDIR ? ERR_INVALID : ERR_IO, "%s: reading at byte %llu: %s",
-                           source_path(s), (unsigned long long)(s->raw_offset + got),
-                           strerror(errno));
+            return err_set(err, errno == EISDIR ? ERR_INVALID : ERR_IO,
+                           "%s: reading at byte %llu: %s", source_path(s),
+                           (unsigned long long)(s->raw_offset + got), strerror(errno));
         if (k == 0)
             break;
         got += (size_t)k;
@@ -216,7 +216,8 @@ static int read_gzip(struct source *s, char *buf, size_t n, size_t *out_n, struc
         } else if (rc != Z_OK && rc != Z_BUF_ERROR) {
             return err_set(err, ERR_INVALID,
                            "%s: the gzip data is damaged before byte %llu: %s (download it again)",
-                           source_path(s), (unsigned long long)(s->raw_offset - s->raw_n + s->raw_at),
+                           source_path(s),
+                           (unsigned long long)(s->raw_offset - s->raw_n + s->raw_at),
                            s->z.msg ? s->z.msg : "wrong checksum");
         }
     }

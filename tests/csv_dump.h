@@ -1,9 +1,8 @@
 /* tests/csv_dump.h - all that a CSV reader says about a file, as one text to compare
  *
- * One line a row: its number, then the values as they are in memory (numbers as bits in hex after
- * %.17g, so that -0 and NaN cannot hide), "~" for none. An error record is a line that begins with
- * "! ", and so is the sentence with which the reader stopped. Blocks leave no trace: the text is the
- * same for every block size, number of threads and instruction set.
+ * One line a row: its number, then the values with all their digits, "~" for none. An error record
+ * is a line that begins with "! ", and so is the sentence with which the reader stopped. Blocks leave
+ * no trace: the text is the same for every block size, number of threads and instruction set.
  */
 #ifndef MUSTER_TESTS_CSV_DUMP_H
 #define MUSTER_TESTS_CSV_DUMP_H
@@ -16,7 +15,9 @@ static inline enum csv_type csv_dump_type(char letter)
     static const struct {
         char letter;
         enum csv_type type;
-    } types[] = { { 'd', CSV_F64 }, { 'f', CSV_F32 }, { 'i', CSV_I64 }, { 't', CSV_TEXT }, { 'c', CSV_DICT } };
+    } types[] = {
+        { 'd', CSV_F64 }, { 'f', CSV_F32 }, { 'i', CSV_I64 }, { 't', CSV_TEXT }, { 'c', CSV_DICT }
+    };
 
     for (size_t i = 0; i < sizeof types / sizeof types[0]; i++)
         if (types[i].letter == letter)
@@ -24,7 +25,8 @@ static inline enum csv_type csv_dump_type(char letter)
     return CSV_SKIP;
 }
 
-static inline void csv_dump_value(FILE *f, struct csv *c, const struct csv_block *b, int column, long row)
+static inline void csv_dump_value(FILE *f, struct csv *c, const struct csv_block *b, int column,
+                                  long row)
 {
     const struct csv_column *k = &b->column[column];
     const struct csv_text *texts;
@@ -70,7 +72,8 @@ static inline void csv_dump_block(FILE *f, struct csv *c, const struct csv_block
 }
 
 /* Names, rows, errors; caller frees. */
-static inline char *csv_dump(const char *const *paths, int n, const struct csv_options *o, const char *types)
+static inline char *csv_dump(const char *const *paths, int n, const struct csv_options *o,
+                             const char *types)
 {
     struct err err = { 0 };
     struct csv *c = NULL;

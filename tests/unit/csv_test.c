@@ -27,7 +27,8 @@ static char *put(const char *name, const char *text, size_t n)
 }
 
 /* The dump of a text, the same on every instruction set, block size and number of threads. */
-static void check_text(const char *text, size_t n, struct csv_options o, const char *types, const char *want)
+static void check_text(const char *text, size_t n, struct csv_options o, const char *types,
+                       const char *want)
 {
     static const size_t sizes[] = { 0, 1, 7, 64, 100 };
     OWN_MEM char *path = put("t.csv", text, n);
@@ -46,7 +47,8 @@ static void check_text(const char *text, size_t n, struct csv_options o, const c
 }
 
 #define CHECK(text, types, want) CHECK_WITH(((struct csv_options){ 0 }), text, types, want)
-#define CHECK_WITH(options, text, types, want) check_text(text, sizeof(text) - 1, options, types, want)
+#define CHECK_WITH(options, text, types, want) \
+    check_text(text, sizeof(text) - 1, options, types, want)
 
 static void rows_end_with_lf_or_crlf_and_the_last_may_end_with_neither(void **state)
 {
@@ -70,7 +72,8 @@ static void quotes_hold_delimiters_newlines_and_doubled_quotes(void **state)
     CHECK("\"x,\"\"y\"\"\",b\n\"1,2\",\"3\"\n\"a\nb\r\nc\",\"-4.5\"\n\"\",\"\"\"\"\"\"\n", "td",
           "x,\"y\"|b|\n1:1,2|3|\n2:a\nb\r\nc|-4.5|\n"
           "! t.csv: row 3 (line 6), column \"b\": \"\"\"\"\"\"\"\" is not a number\n3:bad|~|~|\n");
-    CHECK("a,b\n\"p\",\"q\"\"r\"\r\n\"s\"\"\",\"t\nu\"\n", "cc", "a|b|\n1:0=p|0=q\"r|\n2:1=s\"|1=t\nu|\n");
+    CHECK("a,b\n\"p\",\"q\"\"r\"\r\n\"s\"\"\",\"t\nu\"\n", "cc",
+          "a|b|\n1:0=p|0=q\"r|\n2:1=s\"|1=t\nu|\n");
 }
 
 static void a_quote_inside_a_bare_field_is_a_character(void **state)
@@ -85,9 +88,11 @@ static void text_after_a_closing_quote_makes_the_field_bad_and_only_it(void **st
     (void)state;
     CHECK("a,b\n\"x\"y,1\n\"x\" ,2\nz,3\n\"p\"\"q\"\"\"r\"s,4\n", "ti",
           "a|b|\n! t.csv: row 1 (line 2), column \"a\": \"\"x\"y\" has text after its closing quote\n"
-          "1:bad|~|1|\n! t.csv: row 2 (line 3), column \"a\": \"\"x\" \" has text after its closing quote\n"
+        "1:bad|~|1|\n! t.csv: row 2 (line 3), column \"a\": \"\"x\" \" has text after its closing "
+        "quote\n"
           "2:bad|~|2|\n3:z|3|\n"
-          "! t.csv: row 4 (line 5), column \"a\": \"\"p\"\"q\"\"\"r\"s\" has text after its closing quote\n"
+        "! t.csv: row 4 (line 5), column \"a\": \"\"p\"\"q\"\"\"r\"s\" has text after its closing "
+        "quote\n"
           "4:bad|~|4|\n");
 }
 
@@ -107,10 +112,14 @@ static void a_ragged_row_is_named_and_left_out(void **state)
 static void missing_texts_are_the_callers(void **state)
 {
     (void)state;
-    static const char *const na[] = { "NA", "?", "a very long way to say that nothing is known about this value at all" };
+    static const char *const na[] = {
+        "NA", "?", "a very long way to say that nothing is known about this value at all"
+    };
     struct csv_options o = { .missing = na, .n_missing = 3 };
     CHECK("a,b,c\n,,\n", "itc", "a|b|c|\n1:~|~|~|\n");
-    CHECK_WITH(o, "a,b,c\nNA,?,\"NA\"\n1,,\n2,NAN,a very long way to say that nothing is known about this value at all\n,x,y\n",
+    CHECK_WITH(o,
+               "a,b,c\nNA,?,\"NA\"\n1,,\n2,NAN,a very long way to say that nothing is known about "
+               "this value at all\n,x,y\n",
                "itc",
                "a|b|c|\n1:~|~|~|\n2:1||0=|\n3:2|NAN|~|\n"
                "! t.csv: row 4 (line 5), column \"a\": \"\" is not a number\n4:bad|~|x|1=y|\n");
@@ -123,15 +132,17 @@ static void names_delimiter_and_skipped_lines_are_options(void **state)
     CHECK_WITH(((struct csv_options){ .no_header = 1 }), "1;2,5\n", "tt", "1|2|\n1:1;2|5|\n");
     CHECK_WITH(((struct csv_options){ .no_header = 1, .delimiter = ';' }), "1;2,5\n3;4\n", "tt",
                "1|2|\n1:1|2,5|\n2:3|4|\n");
-    CHECK_WITH(((struct csv_options){ .no_header = 1, .names = names, .n_names = 2 }), "1,2\n3\n", "ii",
-               "x|y|\n1:1|2|\n! t.csv: row 2 (line 2) has 1 fields, the first row has 2\n");
-    CHECK_WITH(((struct csv_options){ .skip = 2, .delimiter = '\t' }), "# \"one\n\n\na\tb\n1\tx\n", "ii",
+    CHECK_WITH(((struct csv_options){ .no_header = 1, .names = names, .n_names = 2 }), "1,2\n3\n",
+               "ii", "x|y|\n1:1|2|\n! t.csv: row 2 (line 2) has 1 fields, the first row has 2\n");
+    CHECK_WITH(((struct csv_options){ .skip = 2, .delimiter = '\t' }), "# \"one\n\n\na\tb\n1\tx\n",
+               "ii",
                "a|b|\n! t.csv: row 1 (line 5), column \"b\": \"x\" is not a number\n1:bad|1|~|\n");
-    CHECK_WITH(((struct csv_options){ .no_header = 1, .names = names, .n_names = 1 }), "1,2\n", "ii",
-               "! t.csv: has 2 columns, and 1 names are given for them\n");
+    CHECK_WITH(((struct csv_options){ .no_header = 1, .names = names, .n_names = 1 }), "1,2\n",
+               "ii", "! t.csv: has 2 columns, and 1 names are given for them\n");
     CHECK_WITH(((struct csv_options){ .skip = 4 }), "a\nb\nc\n", "i",
                "! t.csv: has 3 lines, of which 4 are to be skipped (\"skip\")\n");
-    CHECK_WITH(((struct csv_options){ .delimiter = '-' }), "a-b\n-\n1-2\n", "id", "a|b|\n1:~|~|\n2:1|2|\n");
+    CHECK_WITH(((struct csv_options){ .delimiter = '-' }), "a-b\n-\n1-2\n", "id",
+               "a|b|\n1:~|~|\n2:1|2|\n");
 }
 
 static void an_empty_file_and_an_open_quote_are_one_sentence_each(void **state)
@@ -156,7 +167,8 @@ static void a_row_beyond_the_limit_is_refused_not_swallowed(void **state)
     OWN_MEM char *path = put("t.csv", text, n);
     const char *paths[] = { path };
     OWN_MEM char *got = csv_dump(paths, 1, &o, "t");
-    assert_string_equal(got, "a|\n1:1|\n! t.csv: row 2 (line 3) is longer than 16 MiB (is a quote left open?)\n");
+    assert_string_equal(
+        got, "a|\n1:1|\n! t.csv: row 2 (line 3) is longer than 16 MiB (is a quote left open?)\n");
     unlink(path);
 }
 
@@ -178,8 +190,9 @@ static void numbers_that_are_none_are_told_apart(void **state)
           "! t.csv: row 11 (line 12), column \"a\": \"1_0\" is not a number\n11:bad|~|\n"
           "! t.csv: row 12 (line 13), column \"a\": \"--1\" is not a number\n12:bad|~|\n"
           "! t.csv: row 13 (line 14), column \"a\": \"+-1\" is not a number\n13:bad|~|\n");
-    CHECK_WITH(((struct csv_options){ .allow_nonfinite = 1 }), "a,b\ninf,-Inf\n-nan,+infinity\n1e400,1e39\n",
-               "df", "a|b|\n1:inf|-inf|\n2:nan|inf|\n3:inf|inf|\n");
+    CHECK_WITH(((struct csv_options){ .allow_nonfinite = 1 }),
+               "a,b\ninf,-Inf\n-nan,+infinity\n1e400,1e39\n", "df",
+               "a|b|\n1:inf|-inf|\n2:nan|inf|\n3:inf|inf|\n");
     CHECK("a,b\n 1 ,\t2.5\n+3,4.\n.5,-.5\n-0,-0.0\n1e3,25e-1\n", "df",
           "a|b|\n1:1|2.5|\n2:3|4|\n3:0.5|-0.5|\n4:-0|-0|\n5:1000|2.5|\n");
 }
@@ -187,11 +200,15 @@ static void numbers_that_are_none_are_told_apart(void **state)
 static void integers_are_exact_or_refused(void **state)
 {
     (void)state;
-    CHECK("a\n9223372036854775807\n-9223372036854775808\n9223372036854775808\n12.0\n12.5\n1e3\n-7\n9999999999999999\n0.000\n1e19\n12000e-3\n",
+    CHECK(
+        "a\n9223372036854775807\n-9223372036854775808\n9223372036854775808\n12.0\n12.5\n1e3\n-"
+        "7\n9999999999999999\n0.000\n1e19\n12000e-3\n",
           "i",
           "a|\n1:9223372036854775807|\n2:-9223372036854775808|\n"
-          "! t.csv: row 3 (line 4), column \"a\": \"9223372036854775808\" is not an integer\n3:bad|~|\n4:12|\n"
-          "! t.csv: row 5 (line 6), column \"a\": \"12.5\" is not an integer\n5:bad|~|\n6:1000|\n7:-7|\n"
+        "! t.csv: row 3 (line 4), column \"a\": \"9223372036854775808\" is not an "
+        "integer\n3:bad|~|\n4:12|\n"
+        "! t.csv: row 5 (line 6), column \"a\": \"12.5\" is not an "
+        "integer\n5:bad|~|\n6:1000|\n7:-7|\n"
           "8:9999999999999999|\n9:0|\n"
           "! t.csv: row 10 (line 11), column \"a\": \"1e19\" is not an integer\n10:bad|~|\n11:12|\n");
 }
@@ -217,7 +234,8 @@ static void random_number(uint64_t *s, char *out, size_t size)
         snprintf(out, size, "%.*g", (int)(next_random(s) % 20) + 1, isfinite(d) ? d : 1.0);
     else if (kind == 1)
         snprintf(out, size, "%lld.%0*llu", (long long)(int64_t)r >> next_random(s) % 64,
-                 (int)(next_random(s) % 18) + 1, (unsigned long long)(next_random(s) >> next_random(s) % 64));
+                 (int)(next_random(s) % 18) + 1,
+                 (unsigned long long)(next_random(s) >> next_random(s) % 64));
     else if (kind == 2)
         snprintf(out, size, "%llue%d", (unsigned long long)r, (int)(next_random(s) % 80) - 60);
     else if (kind == 3)         /* half way between two floats, to the last digit or beyond it */
@@ -264,9 +282,11 @@ static void numbers_are_correctly_rounded_on_every_instruction_set(void **state)
             for (long r = 0; r < b->rows; r++) {
                 double d = strtod_l(number[b->first + r], NULL, c_locale);
                 float s = strtof_l(number[b->first + r], NULL, c_locale);
-                if (memcmp(&d, &b->column[0].f64[r], 8) != 0 || memcmp(&s, &b->column[1].f32[r], 4) != 0)
-                    fail_msg("%s: %s is read as %a and %a, not %a and %a", isas[isa], number[b->first + r],
-                             b->column[0].f64[r], (double)b->column[1].f32[r], d, (double)s);
+                if (memcmp(&d, &b->column[0].f64[r], 8) != 0 ||
+                    memcmp(&s, &b->column[1].f32[r], 4) != 0)
+                    fail_msg("%s: %s is read as %a and %a, not %a and %a", isas[isa],
+                             number[b->first + r], b->column[0].f64[r], (double)b->column[1].f32[r],
+                             d, (double)s);
             }
             csv_block_free(c, b);
         }
@@ -274,6 +294,33 @@ static void numbers_are_correctly_rounded_on_every_instruction_set(void **state)
     unsetenv("MUSTER_ISA");
     freelocale(c_locale);
     unlink(path);
+}
+
+static void thousands_of_digits_still_decide_the_rounding(void **state)
+{
+    (void)state;
+    /* 1 + 2^-53 is half way between two doubles; a digit far behind it tips the scale. */
+    const char *half = "1.00000000000000011102230246251565404236316680908203125";
+    char text[8000];
+    double d;
+    float s;
+
+    for (int zeros = 0; zeros < 3000; zeros += 61) {
+        int n = snprintf(text, sizeof text, "%s%0*d", half, zeros + 1, 0);
+        assert_int_equal(csv_parse_f64(text, (size_t)n, &d), CSV_NUMBER);
+        assert_true(d == 1);
+        text[n - 1] = '1';
+        assert_int_equal(csv_parse_f64(text, (size_t)n, &d), CSV_NUMBER);
+        assert_true(d == 1 + 0x1p-52);
+        n = snprintf(text, sizeof text, "-%0*d1%0*de-%d", zeros + 1, 0, zeros + 1, 0, zeros);
+        assert_int_equal(csv_parse_f64(text, (size_t)n, &d), CSV_NUMBER);
+        assert_true(d == -10);
+        assert_int_equal(csv_parse_f32(text, (size_t)n, &s), CSV_NUMBER);
+        assert_true(s == -10);
+    }
+    assert_int_equal(csv_parse_f64("1e99999999999999999999", 22, &d), CSV_NONFINITE);
+    assert_int_equal(csv_parse_f64("1e-99999999999999999999", 23, &d), CSV_NUMBER);
+    assert_true(d == 0);
 }
 
 static void scanners_agree_on_any_text(void **state)
@@ -318,8 +365,9 @@ static char *long_file(int rows)
         if (r % 97 == 0)
             fprintf(f, "%s", r & 1024 ? "\n" : "1,2\n");
         else
-            fprintf(f, "%d,%s%.9f,\"n%d \"\"q\"\"\n\",w%d%s", i, r % 5 ? "" : "-", (double)(r >> 40) / 1e4,
-                    (int)(r >> 32 & 255) * (i / 1000), (int)(r % 3 ? r >> 8 & 63 : 0), i % 7 ? "\n" : "\r\n");
+            fprintf(f, "%d,%s%.9f,\"n%d \"\"q\"\"\n\",w%d%s", i, r % 5 ? "" : "-",
+                    (double)(r >> 40) / 1e4, (int)(r >> 32 & 255) * (i / 1000),
+                    (int)(r % 3 ? r >> 8 & 63 : 0), i % 7 ? "\n" : "\r\n");
     }
     fclose(f);
     char *path = put("long.csv", text, size);
@@ -342,7 +390,8 @@ static void blocks_threads_and_instruction_sets_leave_no_trace(void **state)
                 char *got = csv_dump(paths, 1, &o, "idcc");
                 if (want) {
                     if (strcmp(got, want) != 0)
-                        fail_msg("%s, %d threads, %zu bytes: another table", isas[isa], threads, size);
+                        fail_msg("%s, %d threads, %zu bytes: another table", isas[isa], threads,
+                                 size);
                     free(got);
                 } else {
                     want = got;
@@ -398,7 +447,8 @@ static void several_files_are_one_table_if_their_headers_agree(void **state)
 {
     (void)state;
     struct csv_options o = { .threads = 2 };
-    OWN_MEM char *a = put("a.csv", "x,y\n1,u\n2,v", 11), *b = put("b.csv", "\"x\",y\r\n3,v\nq,u\n", 15);
+    OWN_MEM char *a = put("a.csv", "x,y\n1,u\n2,v", 11),
+                 *b = put("b.csv", "\"x\",y\r\n3,v\nq,u\n", 15);
     OWN_MEM char *d = put("d.csv", "x,z\n1,2\n", 8), *e = put("e.csv", "", 0);
     const char *ab[] = { a, b }, *ad[] = { a, d }, *ae[] = { a, e };
     OWN_MEM char *one = csv_dump(ab, 2, &o, "ic");
@@ -440,7 +490,9 @@ static void gzip_is_read_like_the_text_and_a_cut_one_says_where(void **state)
     assert_int_equal(truncate(zipped, 20000), 0);
     OWN_MEM char *cut = csv_dump(z, 1, &o, "idcc");
     char *last = strrchr(cut, '!');
-    assert_string_equal(last, "! long.csv.gz: the gzip file is cut off at byte 20000 (download or compress it again)\n");
+    assert_string_equal(
+        last,
+        "! long.csv.gz: the gzip file is cut off at byte 20000 (download or compress it again)\n");
     assert_true(last - cut > 10000);    /* what could be read was delivered */
     unlink(plain);
     unlink(zipped);
@@ -449,13 +501,16 @@ static void gzip_is_read_like_the_text_and_a_cut_one_says_where(void **state)
 
 CHECK_MAIN(rows_end_with_lf_or_crlf_and_the_last_may_end_with_neither,
            a_byte_order_mark_and_empty_lines_are_no_data,
-           quotes_hold_delimiters_newlines_and_doubled_quotes, a_quote_inside_a_bare_field_is_a_character,
-           text_after_a_closing_quote_makes_the_field_bad_and_only_it, a_ragged_row_is_named_and_left_out,
-           missing_texts_are_the_callers, names_delimiter_and_skipped_lines_are_options,
+           quotes_hold_delimiters_newlines_and_doubled_quotes,
+           a_quote_inside_a_bare_field_is_a_character,
+           text_after_a_closing_quote_makes_the_field_bad_and_only_it,
+           a_ragged_row_is_named_and_left_out, missing_texts_are_the_callers,
+           names_delimiter_and_skipped_lines_are_options,
            an_empty_file_and_an_open_quote_are_one_sentence_each,
            a_row_beyond_the_limit_is_refused_not_swallowed, numbers_that_are_none_are_told_apart,
            integers_are_exact_or_refused, numbers_are_correctly_rounded_on_every_instruction_set,
-           scanners_agree_on_any_text, blocks_threads_and_instruction_sets_leave_no_trace,
+           thousands_of_digits_still_decide_the_rounding, scanners_agree_on_any_text,
+           blocks_threads_and_instruction_sets_leave_no_trace,
            a_reader_rewinds_keeps_its_codes_and_can_stop_early,
            several_files_are_one_table_if_their_headers_agree,
            gzip_is_read_like_the_text_and_a_cut_one_says_where)

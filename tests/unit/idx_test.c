@@ -28,7 +28,8 @@ static void says(const void *bytes, size_t n, const char *want)
     assert_null(x);
 }
 
-static const unsigned char images[] = { 0, 0, 8, 3, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 3, 1, 2, 3, 4, 5, 6 };
+static const unsigned char images[] = { 0, 0, 8, 3, 0, 0, 0, 2, 0, 0, 0,
+                                        1, 0, 0, 0, 3, 1, 2, 3, 4, 5, 6 };
 static const unsigned char labels[] = { 0, 0, 8, 1, 0, 0, 0, 4, 9, 8, 7, 6 };
 
 static void images_and_labels_are_read_from_gzip_or_plain(void **state)

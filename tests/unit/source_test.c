@@ -124,7 +124,9 @@ static void damage_is_one_sentence(void **state)
     for (off_t n = st.st_size - 1; n >= 2; n--) {
         char want[100];
         assert_int_equal(truncate(p, n), 0);
-        snprintf(want, sizeof want, "! cut: the gzip file is cut off at byte %d (download or compress it again)", (int)n);
+        snprintf(want, sizeof want,
+                 "! cut: the gzip file is cut off at byte %d (download or compress it again)",
+                 (int)n);
         OWN_MEM char *got = read_all((const char *[]){ p }, 1, 64);
         assert_string_equal(strchr(got, '!'), want);
     }
