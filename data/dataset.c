@@ -56,9 +56,11 @@ static int read_shuffle(const json_t *data, int stream, long *out, struct err *e
     else if (json_is_integer(v))
         *out = (long)json_integer_value(v);
     if (json_is_integer(v) && (*out < 1 || *out > INT_MAX))
-        return err_set(err, ERR_INVALID, "data.shuffle: true, false or a number of rows should be here");
+        return err_set(err, ERR_INVALID,
+                       "data.shuffle: true, false or a number of rows should be here");
     if (stream && *out == SHUFFLE_ALL)
-        return err_set(err, ERR_INVALID, "data.shuffle: a stream cannot permute the whole epoch (give a number of "
+        return err_set(err, ERR_INVALID,
+                       "data.shuffle: a stream cannot permute the whole epoch (give a number of "
                        "rows such as 10000, or false)");
     return 0;
 }
@@ -79,9 +81,11 @@ static int read_part(const json_t *data, const char *dir, enum dataset_part part
         read_shuffle(data, json_is_true(json_object_get(data, "stream")), &d->shuffle, err) < 0)
         return -(int)err->code;
     if (own_test && d->split.test > 0)
-        return err_set(err, ERR_INVALID, "data.split: data.test names the test rows already (drop one of them)");
+        return err_set(err, ERR_INVALID,
+                       "data.split: data.test names the test rows already (drop one of them)");
     if (part == DATASET_TEST && !own_test && d->split.test <= 0)
-        return err_set(err, ERR_MISSING, "data: there are no test rows (give data.test or data.split)");
+        return err_set(err, ERR_MISSING,
+                       "data: there are no test rows (give data.test or data.split)");
     int from_test = part == DATASET_TEST && own_test;
     if (place_read(json_object_get(data, from_test ? "test" : "train"),
                    from_test ? "data.test" : "data.train", dir, &d->place, err) < 0)
@@ -106,7 +110,8 @@ static int complete_schema(struct schema *s, const struct place *p, struct err *
     if (s->image || !s->all_numeric)
         return 0;
     if (p->format != ROWS_CSV)
-        return err_set(err, ERR_INVALID, "data.features: name them; only a CSV file has a header to take them from");
+        return err_set(err, ERR_INVALID,
+                       "data.features: name them; only a CSV file has a header to take them from");
     struct csv_options o = schema_csv(s);
     OWN(rows) r = NULL;
     if (rows_open(ROWS_CSV, (const char *const *)p->path, p->n, &o, &r, err) < 0)
@@ -128,7 +133,8 @@ static int open_train(struct dataset *d, const json_t *data, const char *dir, st
     if (image && !json_is_true(json_object_get(data, "stream")))
         return resident_load_images(d, NULL, err);
     if (image)
-        return err_set(err, ERR_INVALID, "data.stream: images of an IDX file are always resident (leave it out)");
+        return err_set(err, ERR_INVALID,
+                       "data.stream: images of an IDX file are always resident (leave it out)");
     if (d->schema->target < 0)
         return err_set(err, ERR_INVALID, "data.target: the column to predict should be here");
     if (complete_schema(d->schema, &d->place, err) < 0)
@@ -177,7 +183,8 @@ static int open_test(struct dataset *d, const struct dataset *train, const json_
     d->schema = schema_ref(train->schema);
     if (d->place.format == PLACE_IDX)
         return d->schema->image ? resident_load_images(d, train, err)
-                                : err_set(err, ERR_INVALID, "data.test: images, but the training rows are a table");
+                                : err_set(err, ERR_INVALID,
+                                          "data.test: images, but the training rows are a table");
     if (d->schema->image)
         return err_set(err, ERR_INVALID, "data.test: a table, but the training rows are images");
     if (train->test)
@@ -239,19 +246,22 @@ const char *dataset_label(const struct dataset *d, int class)
 int dataset_set_order(struct dataset *d, const char *order_file, struct err *err)
 {
     if (d->stream)
-        return err_set(err, ERR_INVALID, "order: a stream is read in its own order (set data.stream: false)");
+        return err_set(err, ERR_INVALID,
+                       "order: a stream is read in its own order (set data.stream: false)");
     char *bytes = NULL;
     size_t n = 0;
     if (files_read(order_file, (size_t)1 << 34, &bytes, &n, err) < 0)
         return -(int)err->code;
     OWN_MEM uint32_t *given = (uint32_t *)bytes;
     if (n == 0 || n % 4)
-        return err_set(err, ERR_INVALID, "%s: %zu bytes are no list of 32-bit row numbers", order_file, n);
+        return err_set(err, ERR_INVALID, "%s: %zu bytes are no list of 32-bit row numbers",
+                       order_file, n);
     for (size_t i = 0; i < n / 4; i++) {
         const unsigned char *b = (const unsigned char *)bytes + 4 * i;
         given[i] = b[0] | (uint32_t)b[1] << 8 | (uint32_t)b[2] << 16 | (uint32_t)b[3] << 24;
         if (given[i] >= d->rows)
-            return err_set(err, ERR_INVALID, "%s: entry %zu is row %u, the training set has rows 0..%ld", order_file,
+            return err_set(err, ERR_INVALID,
+                           "%s: entry %zu is row %u, the training set has rows 0..%ld", order_file,
                            i, given[i], d->rows - 1);
     }
     char *path = strdup(order_file);
@@ -284,8 +294,10 @@ int dataset_rewind(struct dataset *d, int epoch, long from, struct err *err)
     d->at = from;
     long n = epoch_rows(d);
     if (d->given && n == 0)
-        return err_set(err, ERR_INVALID, "%s: %ld rows are not enough for epoch %d of %ld rows (write more, or set "
-                       "epochs to less)", d->given_path, d->n_given, epoch + 1, d->rows);
+        return err_set(err, ERR_INVALID,
+                       "%s: %ld rows are not enough for epoch %d of %ld rows (write more, or set "
+                       "epochs to less)",
+                       d->given_path, d->n_given, epoch + 1, d->rows);
     if (d->given)
         memcpy(d->order, d->given + (long)epoch * d->rows, (size_t)n * sizeof *d->order);
     else
@@ -302,7 +314,8 @@ int dataset_stretch(struct dataset *d, struct stretch *out, struct err *err)
     if (!d->order && dataset_rewind(d, 0, 0, err) < 0)
         return -(int)err->code;
     long n = epoch_rows(d) - d->at;
-    *out = (struct stretch){ d->layout.field, d->layout.n, d->order + (n > 0 ? d->at : 0), n > 0 ? n : 0, 1 };
+    *out = (struct stretch){ d->layout.field, d->layout.n, d->order + (n > 0 ? d->at : 0),
+                             n > 0 ? n : 0, 1 };
     d->at += out->n;
     return 0;
 }

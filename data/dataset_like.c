@@ -51,8 +51,9 @@ static int find_format(const char *path, const char *format, int *out, struct er
             *out = endings[i].format;
             return 0;
         }
-    return err_set(err, ERR_INVALID, "%s: its name does not tell its format (say --format csv, json, tfrecord or idx)",
-                   path);
+    return err_set(
+        err, ERR_INVALID,
+        "%s: its name does not tell its format (say --format csv, json, tfrecord or idx)", path);
 }
 
 /* "images" or "images,labels"; labels may be left out where they lie beside, named as usual. */
@@ -140,8 +141,10 @@ int dataset_open_like(const json_t *description, const char *path, const char *f
         find_place(path, place_format, with_target, &d->place, err) < 0)
         return -(int)err->code;
     if ((place_format == PLACE_IDX) != image && !(image && place_format != ROWS_CSV))
-        return err_set(err, ERR_INVALID, image ? "%s: the model reads images (IDX, JSON lines or TFRecord), not CSV"
-                                               : "%s: the model reads tables (CSV, JSON lines or TFRecord), not images",
+        return err_set(err, ERR_INVALID,
+                       image
+                           ? "%s: the model reads images (IDX, JSON lines or TFRecord), not CSV"
+                           : "%s: the model reads tables (CSV, JSON lines or TFRecord), not images",
                        path);
     OWN_JSON json_t *own = with_target ? json_incref((json_t *)description)
                                        : strip_target(description, &d->place);

@@ -1,7 +1,7 @@
 /* data/expr.c - expressions to a small stack program
  *
- * A recursive-descent parser emits postfix code; evaluation is a loop over it. The parser counts its
- * depth up to EXPR_DEPTH_MAX. One depth of nesting leaves at most one operand a level and one
+ * A recursive-descent parser emits postfix code; evaluation is a loop over it. The parser counts
+ * its depth up to EXPR_DEPTH_MAX. One depth of nesting leaves at most one operand a level and one
  * argument waiting on the stack of the evaluation, so STACK_MAX suffices whatever the text is.
  */
 #include "data/expr.h"
@@ -60,8 +60,9 @@ static int wrong(struct parser *p, const char *want)
     if (!*p->at)
         return err_set(p->err, ERR_INVALID, "expression \"%.80s\" ends where %s should be", p->text,
                        want);
-    return err_set(p->err, ERR_INVALID, "expression \"%.80s\": at character %d, \"%.12s\", %s should be",
-                   p->text, (int)(p->at - p->text) + 1, p->at, want);
+    return err_set(p->err, ERR_INVALID,
+                   "expression \"%.80s\": at character %d, \"%.12s\", %s should be", p->text,
+                   (int)(p->at - p->text) + 1, p->at, want);
 }
 
 static void skip_space(struct parser *p)
@@ -231,8 +232,8 @@ static int parse_level(struct parser *p, int level)
 int expr_parse(const char *text, struct expr **out, struct err *err)
 {
     if (strlen(text) > EXPR_LENGTH_MAX)
-        return err_set(err, ERR_INVALID, "expression \"%.40s...\" is longer than %d characters", text,
-                       EXPR_LENGTH_MAX);
+        return err_set(err, ERR_INVALID, "expression \"%.40s...\" is longer than %d characters",
+                       text, EXPR_LENGTH_MAX);
     OWN(expr) e = calloc(1, sizeof *e);
     if (!e)
         return err_set(err, ERR_NOMEM, "no memory for an expression");

@@ -131,7 +131,8 @@ static int read_vocabulary(struct reading *r, const struct feature *f, double *o
     if (id < 0 && r->learning && !f->known) {
         id = vocab_add(f->vocab, t.p, t.n);
         if (id < 0)
-            return err_set(r->err, ERR_INVALID, "data.features.%s.vocabulary: more than %d values (use hash: N instead)",
+            return err_set(r->err, ERR_INVALID,
+                           "data.features.%s.vocabulary: more than %d values (use hash: N instead)",
                            f->name, VOCAB_MAX);
     }
     *out = id;
@@ -193,12 +194,13 @@ static int label_outside(struct reading *r, const char *text, size_t n)
         return FEATURES_LEFT_OUT;
     double x;
     if (rows_number(text, n, &x) == 0)
-        return err_set(r->err, ERR_INVALID, "%s: row %ld: label %.*s is outside 0..%d %s", r->b->path,
-                       rows_row(r->rows, r->b, r->slot), (int)(n > 40 ? 40 : n), text,
+        return err_set(r->err, ERR_INVALID, "%s: row %ld: label %.*s is outside 0..%d %s",
+                       r->b->path, rows_row(r->rows, r->b, r->slot), (int)(n > 40 ? 40 : n), text,
                        s->classes - 1, way_out_target);
-    return err_set(r->err, ERR_INVALID, "%s: row %ld: label \"%.*s\" is not one of the %d in data.labels %s",
-                   r->b->path, rows_row(r->rows, r->b, r->slot), (int)(n > 40 ? 40 : n), text,
-                   s->classes, way_out_target);
+    return err_set(r->err, ERR_INVALID,
+                   "%s: row %ld: label \"%.*s\" is not one of the %d in data.labels %s", r->b->path,
+                   rows_row(r->rows, r->b, r->slot), (int)(n > 40 ? 40 : n), text, s->classes,
+                   way_out_target);
 }
 
 /* The raw value of a class that has no id among the labels that were learnt. */
@@ -207,7 +209,8 @@ static double raw_class(double x)
     return -2 - x;
 }
 
-/* Classes: the class itself or, where labels are learnt, an id among them: features_write settles it. */
+/* Classes: the class itself or, where labels are learnt, an id among them, which features_write
+ * settles. */
 static int read_class(struct reading *r, double *out)
 {
     struct schema *s = r->s;
@@ -218,7 +221,8 @@ static int read_class(struct reading *r, double *out)
     int id = s->labels ? vocab_find(s->labels, t.p, t.n) : -1;
     if (id < 0 && s->learn_labels && r->learning &&
         (id = vocab_add(s->labels, t.p, t.n)) < 0)
-        return err_set(r->err, ERR_INVALID, "data.target: column \"%s\" has more than %d values (is it a regression?)",
+        return err_set(r->err, ERR_INVALID,
+                       "data.target: column \"%s\" has more than %d values (is it a regression?)",
                        s->target_name, VOCAB_MAX);
     *out = id;
     if (id >= 0)
@@ -249,7 +253,8 @@ static int read_weight(struct reading *r, double *out)
     if (s->weight < 0)
         return FEATURES_OK;
     *out = number_of(r, s->weight);
-    return *out >= 0 ? FEATURES_OK : wrong(r, s->weight, "is no weight of 0 or more", way_out_target);
+    return *out >= 0 ? FEATURES_OK
+                     : wrong(r, s->weight, "is no weight of 0 or more", way_out_target);
 }
 
 static int say_way_out(struct err *err, const char *way)
@@ -271,7 +276,9 @@ int features_check(const struct schema *s, const struct rows *r, const struct ro
 int features_read(struct schema *s, int learning, const struct rows *rows,
                   const struct rows_block *b, long slot, double *raw, struct err *err)
 {
-    struct reading r = { .s = s, .learning = learning, .rows = rows, .b = b, .slot = slot, .err = err };
+    struct reading r = {
+        .s = s, .learning = learning, .rows = rows, .b = b, .slot = slot, .err = err
+    };
 
     if (csv_bit(b->bad, slot) && s->on_error != ON_ERROR_FILL) {
         if (s->on_error == ON_ERROR_SKIP)
@@ -375,8 +382,10 @@ int features_write(const struct schema *s, const struct layout *l, const double 
         if (target < 0) {
             if (s->on_error != ON_ERROR_STOP)
                 return FEATURES_LEFT_OUT;
-            return err_set(err, ERR_INVALID, "%s: row %ld: its label is none of the %d that the training rows have %s",
-                           path, row, s->classes, way_out_target);
+            return err_set(
+                err, ERR_INVALID,
+                "%s: row %ld: its label is none of the %d that the training rows have %s", path,
+                row, s->classes, way_out_target);
         }
         *ids++ = (int32_t)target;
     } else if (s->target >= 0) {

@@ -21,8 +21,8 @@ static int wrong(const struct cursor *c, const char *want)
 {
     if (c->at >= c->end)
         return err_set(c->err, ERR_INVALID, "the line ends where %s should be", want);
-    return err_set(c->err, ERR_INVALID, "at character %ld %s should be", (long)(c->at - c->start) + 1,
-                   want);
+    return err_set(c->err, ERR_INVALID, "at character %ld %s should be",
+                   (long)(c->at - c->start) + 1, want);
 }
 
 static void skip_blanks(struct cursor *c)
@@ -308,8 +308,10 @@ static int next_line(struct rows_json *j, char **out, size_t *out_n, struct err 
         if (j->file_ended)
             return 0;
         if (j->n - j->at > JSON_LINE_MAX)
-            return err_set(err, ERR_INVALID, "%s: line %ld is longer than %d bytes; JSON lines have one object a line",
-                           source_path(j->source), j->line + 1, JSON_LINE_MAX);
+            return err_set(
+                err, ERR_INVALID,
+                "%s: line %ld is longer than %d bytes; JSON lines have one object a line",
+                source_path(j->source), j->line + 1, JSON_LINE_MAX);
         if (j->at)
             memmove(j->buf, j->buf + j->at, j->n - j->at);
         j->n -= j->at;
@@ -401,7 +403,8 @@ static int json_rows_next(struct rows *r, const struct rows_block **out, struct 
             if (json_object_read(line, n, set_member, j, &why) < 0) {
                 build_drop(b);
                 if (b->out.broken == 1)
-                    err_set(&b->broken, ERR_INVALID, "%s: line %ld: %.300s", b->out.path, j->line, why.text);
+                    err_set(&b->broken, ERR_INVALID, "%s: line %ld: %.300s", b->out.path, j->line,
+                            why.text);
             }
         }
         j->rows += b->out.n;

@@ -2,8 +2,8 @@
  *
  * A small reader for flat rows: {"fare": 12.5, "company": "Flash Cab", "tips": null}. Strings and
  * numbers keep the text they are written with, so that 12 in JSON and 12 in CSV are the same value
- * of a vocabulary or a hash. Values of other kinds are taken only where a list of numbers is wanted;
- * depth and length are bounded.
+ * of a vocabulary or a hash. Values of other kinds are taken only where a list of numbers is
+ * wanted; depth and length are bounded.
  *
  * Threads: any; json_object keeps nothing.
  */
@@ -16,7 +16,14 @@
 
 enum { JSON_LINE_MAX = 16 << 20, JSON_NEST_MAX = 64 };
 
-enum json_kind { JSON_KIND_NULL, JSON_KIND_BOOL, JSON_KIND_NUMBER, JSON_KIND_STRING, JSON_KIND_LIST, JSON_KIND_OBJECT };
+enum json_kind {
+    JSON_KIND_NULL,
+    JSON_KIND_BOOL,
+    JSON_KIND_NUMBER,
+    JSON_KIND_STRING,
+    JSON_KIND_LIST,
+    JSON_KIND_OBJECT
+};
 
 /* A value of the object. `text` is the decoded string, or the number as written; for a list, its
  * source text, [ and ] included. */

@@ -96,15 +96,20 @@ struct entry {
     int id;
 };
 
+/* Texts that differ only after a NUL keep the order they came in. */
+static int by_text(const void *a, const void *b)
+{
+    const struct entry *x = a, *y = b;
+    int order = strcmp(x->text, y->text);
+    return order ? order : x->id - y->id;
+}
+
 static int by_count(const void *a, const void *b)
 {
     const struct entry *x = a, *y = b;
-    return x->count != y->count ? (x->count < y->count ? 1 : -1) : strcmp(x->text, y->text);
-}
-
-static int by_text(const void *a, const void *b)
-{
-    return strcmp(((const struct entry *)a)->text, ((const struct entry *)b)->text);
+    if (x->count != y->count)
+        return x->count < y->count ? 1 : -1;
+    return by_text(a, b);
 }
 
 /* Numbers the texts that occurred by `order`; the others get -1 in *out_remap. Returns how many. */
@@ -164,7 +169,9 @@ static int settle_labels(struct schema *s, const struct counts *c, struct err *e
         memcpy(s->label_remap, by_name, (size_t)vocab_size(s->labels) * sizeof *by_name);
     s->classes = numbers ? numbers : classes;
     if (s->classes < 2)
-        return err_set(err, ERR_INVALID, "data.target: \"%s\" has one value in the training rows; there is nothing to tell apart",
+        return err_set(err, ERR_INVALID,
+                       "data.target: \"%s\" has one value in the training rows; there is nothing "
+                       "to tell apart",
                        s->target_name);
     return 0;
 }
@@ -178,7 +185,8 @@ int features_settle(struct schema *s, const struct learnt *l, struct err *err)
             continue;
         if (f->kind == FEATURE_NUMERIC) {
             if (!m->n)
-                return err_set(err, ERR_INVALID, "data.features.%s: no training row has a value", f->name);
+                return err_set(err, ERR_INVALID, "data.features.%s: no training row has a value",
+                               f->name);
             f->mean = m->mean;
             f->variance = m->m2 / (double)m->n;
             f->min = m->min;
@@ -186,8 +194,9 @@ int features_settle(struct schema *s, const struct learnt *l, struct err *err)
         } else {
             int kept = rank(f->vocab, &l->counts[i], by_count, &f->remap, err);
             if (kept <= 0)
-                return kept < 0 ? kept : err_set(err, ERR_INVALID, "data.features.%s: no training row has a value",
-                                                 f->name);
+                return kept < 0 ? kept
+                                : err_set(err, ERR_INVALID,
+                                          "data.features.%s: no training row has a value", f->name);
             for (int k = 0; k < vocab_size(f->vocab); k++)
                 f->remap[k] = f->remap[k] < 0 ? kept : f->remap[k];
             f->ids = kept + 1;

@@ -50,7 +50,8 @@ static int read_paths(const json_t *v, const char *path, const char *word, const
     for (size_t i = 0; i < n; i++) {
         const char *text = json_string_value(json_is_array(v) ? json_array_get(v, i) : v);
         if (!text)
-            return err_set(err, ERR_INVALID, "%s.%s[%zu]: a file name should be here", path, word, i);
+            return err_set(err, ERR_INVALID, "%s.%s[%zu]: a file name should be here", path, word,
+                           i);
         p->path[i] = strcmp(text, "-") ? files_resolve(dir, text) : strdup(text);
         if (!p->path[i])
             return err_set(err, ERR_NOMEM, "no memory for a file name");
@@ -66,16 +67,19 @@ int place_read(const json_t *source, const char *path, const char *dir, struct p
     while (k < FORMATS && !json_object_get(source, formats[k].word))
         k++;
     if (k == FORMATS)
-        return err_set(err, ERR_INVALID, "%s: one of idx, csv, json, tfrecord should be here", path);
+        return err_set(err, ERR_INVALID, "%s: one of idx, csv, json, tfrecord should be here",
+                       path);
     p.format = formats[k].format;
     const json_t *rows = json_object_get(source, "rows"), *limit = json_object_get(source, "limit");
-    int rc = read_paths(json_object_get(source, formats[k].word), path, formats[k].word, dir, &p, err);
+    int rc =
+        read_paths(json_object_get(source, formats[k].word), path, formats[k].word, dir, &p, err);
     if (rc == 0 && rows && !json_is_null(rows))
         rc = read_range(rows, path, &p, err);
     if (rc == 0 && limit && !json_is_null(limit)) {
         p.limit = json_is_integer(limit) ? (long)json_integer_value(limit) : 0;
         if (p.limit < 1)
-            rc = err_set(err, ERR_INVALID, "%s.limit: a number of rows from 1 up should be here", path);
+            rc = err_set(err, ERR_INVALID, "%s.limit: a number of rows from 1 up should be here",
+                         path);
     }
     if (rc < 0) {
         place_done(&p);

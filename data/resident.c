@@ -10,7 +10,11 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { HUGE = 2 << 20, CHUNK_BYTES = 1 << 20 };
+enum {
+    HUGE = 2 << 20,
+    CHUNK_FIRST = 128 << 10,    /* a small file pays for a small chunk */
+    CHUNK_BYTES = 1 << 20,
+};
 
 /* Raw rows: features_raw doubles and the row's number in the files. */
 struct chunk {
@@ -60,9 +64,7 @@ static int raw_leave_out(struct raw_rows *w, long row, struct err *err)
 static double *raw_slot(struct raw_rows *w, struct err *err)
 {
     if (!w->last || w->last->n == w->chunk_rows) {
-        /* A small file pays for a small chunk. */
-        w->chunk_rows = w->last ? CHUNK_BYTES / (8 * w->width) + 1 : 128 << 10 >> 3;
-        w->chunk_rows = w->last ? w->chunk_rows : w->chunk_rows / w->width + 1;
+        w->chunk_rows = (w->last ? CHUNK_BYTES : CHUNK_FIRST) / (8 * w->width) + 1;
         struct chunk *c = malloc(sizeof *c + (size_t)w->chunk_rows * (size_t)w->width * 8);
         if (!c) {
             err_set(err, ERR_NOMEM, "no memory for %ld rows (set data.stream: true)", w->n);
@@ -127,7 +129,8 @@ static int raw_read(struct raw_rows *w, struct schema *s, struct rows *rows,
             raw[w->width - 1] = (double)row;
             w->last->n++;
             if (++w->n >= UINT32_MAX)
-                return err_set(err, ERR_INVALID, "%s has more rows than fit in memory (set data.stream: true)",
+                return err_set(err, ERR_INVALID,
+                               "%s has more rows than fit in memory (set data.stream: true)",
                                b->path);
         }
     }
@@ -269,7 +272,8 @@ static int load(struct dataset *d, struct dataset *test, struct raw_rows *w, str
         return -(int)err->code;
     if (!w->n)
         return err_set(err, ERR_INVALID, "%s: no rows%s", d->place.path[0],
-                       w->n_left_out + w->broken ? " (each one was left out by data.on_error)" : "");
+                       w->n_left_out + w->broken ? " (each one was left out by data.on_error)"
+                                                 : "");
     if (!schema_complete(s)) {
         OWN(learnt) l = features_learn_new(s);
         if (!l)

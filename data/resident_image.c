@@ -17,13 +17,14 @@ static int read_images(const struct place *p, struct schema *s, struct table **o
     if (idx_read(images, &t->image, err) < 0 || (labels && idx_read(labels, &label, err) < 0))
         return -(int)err->code;
     if (t->image->dims < 2)
-        return err_set(err, ERR_INVALID, "%s holds labels, not images (data: idx: [images, labels])", images);
+        return err_set(err, ERR_INVALID,
+                       "%s holds labels, not images (data: idx: [images, labels])", images);
     if (label && (label->dims != 1 || label->n != t->image->n))
-        return err_set(err, ERR_INVALID, "%s has %ld images, %s has %ld labels", images, t->image->n,
-                       labels, label->dims == 1 ? label->n : 0);
+        return err_set(err, ERR_INVALID, "%s has %ld images, %s has %ld labels", images,
+                       t->image->n, labels, label->dims == 1 ? label->n : 0);
     if (s->h && (s->h != t->image->h || s->w != t->image->w))
-        return err_set(err, ERR_INVALID, "%s has images of %d x %d, the model wants %d x %d", images,
-                       t->image->h, t->image->w, s->h, s->w);
+        return err_set(err, ERR_INVALID, "%s has images of %d x %d, the model wants %d x %d",
+                       images, t->image->h, t->image->w, s->h, s->w);
     s->h = t->image->h;
     s->w = t->image->w;
     s->c = 1;
@@ -59,9 +60,11 @@ static int choose_images(struct dataset *d, uint32_t *slot, struct err *err)
         if (d->table->label[i] < s->classes || !d->table->labelled) {
             slot[kept++] = (uint32_t)i;
         } else if (s->on_error == ON_ERROR_STOP) {
-            return err_set(err, ERR_INVALID, "%s: row %ld: label %d is outside 0..%d (correct the row or data.labels, "
-                           "or set data.on_error to skip)",
-                           d->place.path[1], i + 1, d->table->label[i], s->classes - 1);
+            return err_set(
+                err, ERR_INVALID,
+                "%s: row %ld: label %d is outside 0..%d (correct the row or data.labels, "
+                "or set data.on_error to skip)",
+                d->place.path[1], i + 1, d->table->label[i], s->classes - 1);
         } else {
             d->skipped++;
         }
@@ -100,8 +103,8 @@ int resident_load_images(struct dataset *d, const struct dataset *with, struct e
 }
 
 /* A block's images into the table, which grows to hold them. */
-static int add_lists(struct dataset *d, const struct rows *rows, const struct rows_block *b, long *cap,
-                     struct err *err)
+static int add_lists(struct dataset *d, const struct rows *rows, const struct rows_block *b,
+                     long *cap, struct err *err)
 {
     const struct schema *s = d->schema;
     struct table *t = d->table;
@@ -135,7 +138,8 @@ static int add_lists(struct dataset *d, const struct rows *rows, const struct ro
         else if (csv_bit(b->bad, i))
             return rows_say(rows, b, i, err);
         else
-            return err_set(err, ERR_INVALID, "%s: row %ld: \"image\" should be %zu bytes from 0 to 255%s", b->path,
+            return err_set(err, ERR_INVALID,
+                           "%s: row %ld: \"image\" should be %zu bytes from 0 to 255%s", b->path,
                            rows_row(rows, b, i), size,
                            t->labelled ? ", and \"label\" the number of a class" : "");
     }

@@ -3,13 +3,14 @@
  *     open ─► find and select columns ─► next, next, ... ─► rewind or free
  *
  * The one door through which the features of a row come in, whether the file is CSV, JSON lines or
- * TFRecord. Columns are selected by name, as numbers, as text or as both; a block holds some hundred
- * or thousand rows of each. Column k of a block is the k-th that was selected.
+ * TFRecord. Columns are selected by name, as numbers, as text or as both; a block holds some
+ * hundred or thousand rows of each. Column k of a block is the k-th that was selected.
  *
  * A value that is not there, or is not what was asked for, is flagged in `missing`; in the second
- * case the row is flagged in `bad` too, and rows_say has the sentence. A row that is none (a CSV line
- * with too few fields, a line that is not JSON) is left out of the block and counted in `broken`.
- * Only damage that ends the reading (a cut gzip, a wrong TFRecord checksum) makes rows_next fail.
+ * case the row is flagged in `bad` too, and rows_say has the sentence. A row that is none (a CSV
+ * line with too few fields, a line that is not JSON) is left out of the block and counted in
+ * `broken`. Only damage that ends the reading (a cut gzip, a wrong TFRecord checksum) makes
+ * rows_next fail.
  *
  * Threads: one caller.
  */

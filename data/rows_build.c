@@ -54,7 +54,8 @@ int build_select(struct build *b, const char *name, int as, int width, struct er
         c->number = malloc((size_t)BUILD_ROWS * (size_t)width * sizeof *c->number);
     if (as & ROWS_TEXT)
         c->text = malloc(BUILD_ROWS * sizeof *c->text);
-    return (as & ROWS_NUMBER && !c->number) || (as & ROWS_TEXT && !c->text) ? out_of_memory(err) : 0;
+    return (as & ROWS_NUMBER && !c->number) || (as & ROWS_TEXT && !c->text) ? out_of_memory(err)
+                                                                            : 0;
 }
 
 int build_find(const struct build *b, const char *name, size_t n)

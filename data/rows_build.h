@@ -1,7 +1,7 @@
 /* data/rows_build.h - blocks of rows, built value by value
  *
- * For formats that come one row at a time (JSON lines, TFRecord). Between build_row and the next, set
- * the columns that the row has; those that are not set are missing. Texts are copied.
+ * For formats that come one row at a time (JSON lines, TFRecord). Between build_row and the next,
+ * set the columns that the row has; those that are not set are missing. Texts are copied.
  */
 #ifndef MUSTER_DATA_ROWS_BUILD_H
 #define MUSTER_DATA_ROWS_BUILD_H

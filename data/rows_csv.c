@@ -42,7 +42,9 @@ static int csv_rows_open(struct rows *r, const char *const *paths, int n,
     struct csv_options options = *o;
     if (!options.threads) {
         long cores = sysconf(_SC_NPROCESSORS_ONLN);
-        options.threads = cores < 1 ? 1 : cores > PARSE_THREADS_MAX ? PARSE_THREADS_MAX : (int)cores;
+        options.threads = cores < 1                   ? 1
+                          : cores > PARSE_THREADS_MAX ? PARSE_THREADS_MAX
+                                                      : (int)cores;
     }
     return csv_open(paths, n, &options, &c->csv, err);
 }
@@ -80,7 +82,8 @@ static int csv_rows_select(struct rows *r, const char *name, int as, int width, 
     struct rows_csv *c = r->own;
     int column;
     if (width != 1)
-        return err_set(err, ERR_INVALID, "\"%s\": a field of a CSV file holds one value, not %d", name, width);
+        return err_set(err, ERR_INVALID, "\"%s\": a field of a CSV file holds one value, not %d",
+                       name, width);
     if (csv_find(c->csv, name, &column, err) < 0)
         return -err->code;
     struct selected *sel = realloc(c->sel, (size_t)(c->n + 1) * sizeof *sel);
@@ -178,7 +181,8 @@ static int csv_rows_rewind(struct rows *r, struct err *err)
     return csv_rewind(c->csv, err);
 }
 
-static int csv_rows_say(const struct rows *r, const struct rows_block *b, long slot, struct err *err)
+static int csv_rows_say(const struct rows *r, const struct rows_block *b, long slot,
+                        struct err *err)
 {
     const struct rows_csv *c = r->own;
     for (int i = 0; i < c->block->n_errors; i++) {
@@ -187,13 +191,15 @@ static int csv_rows_say(const struct rows *r, const struct rows_block *b, long s
             return csv_error_say(c->csv, c->block, e, err);
     }
     if (slot < 0)
-        return err_set(err, ERR_INVALID, "%s: after row %ld, %ld rows do not have as many fields as the header",
+        return err_set(err, ERR_INVALID,
+                       "%s: after row %ld, %ld rows do not have as many fields as the header",
                        b->path, b->first_in_file, b->broken);
     for (int i = 0; i < c->n; i++)
         if (c->sel[i].number && csv_bit(c->sel[i].missing, slot) &&
             !csv_bit(c->column[i].missing, slot))
-            return err_set(err, ERR_INVALID, "%s: row %ld, column \"%s\": \"%.*s\" is not a finite number",
-                           b->path, csv_block_row(c->block, slot), csv_name(c->csv, c->sel[i].column),
+            return err_set(err, ERR_INVALID,
+                           "%s: row %ld, column \"%s\": \"%.*s\" is not a finite number", b->path,
+                           csv_block_row(c->block, slot), csv_name(c->csv, c->sel[i].column),
                            (int)(c->column[i].text[slot].n > 40 ? 40 : c->column[i].text[slot].n),
                            c->column[i].text[slot].p);
     return err_set(err, ERR_INVALID, "%s: row %ld has a value that is not readable", b->path,

@@ -56,7 +56,8 @@ static int read_texts(const struct reading *r, const char *key, const json_t *v,
         else if (json_is_boolean(item))
             texts[i] = strdup(json_is_true(item) ? "true" : "false");
         else
-            return err_set(r->err, ERR_INVALID, "%s.%s[%zu]: a text should be here", r->path, key, i);
+            return err_set(r->err, ERR_INVALID, "%s.%s[%zu]: a text should be here", r->path, key,
+                           i);
         if (!texts[i])
             return out_of_memory(r->err);
     }
@@ -153,8 +154,9 @@ static int read_count(struct reading *r, const char *feature, const char *key, c
 {
     long n = json_is_integer(v) ? (long)json_integer_value(v) : -1;
     if (n < least || n >= SCHEMA_IDS_MAX)
-        return err_set(r->err, ERR_INVALID, "%s.features.%s.%s: a whole number from %ld to %d should be here",
-                       r->path, feature, key, least, SCHEMA_IDS_MAX - 1);
+        return err_set(r->err, ERR_INVALID,
+                       "%s.features.%s.%s: a whole number from %ld to %d should be here", r->path,
+                       feature, key, least, SCHEMA_IDS_MAX - 1);
     *out = n;
     return 0;
 }
@@ -185,12 +187,14 @@ static int read_numeric(struct reading *r, struct feature *f, const json_t *body
             continue;
         *to[i] = json_number_value(n);
         if (!json_is_number(n) || !isfinite(*to[i]) || (i == 1 && *to[i] < 0))
-            return err_set(r->err, ERR_INVALID, "%s.features.%s.numeric.%s: a number should be here%s",
-                           r->path, f->name, keys[i], i == 1 ? ", not a negative one" : "");
+            return err_set(r->err, ERR_INVALID,
+                           "%s.features.%s.numeric.%s: a number should be here%s", r->path, f->name,
+                           keys[i], i == 1 ? ", not a negative one" : "");
     }
     if (f->scale == SCALE_STANDARD && given[0] != given[1])
-        return err_set(r->err, ERR_INVALID, "%s.features.%s.numeric: mean and variance are given together",
-                       r->path, f->name);
+        return err_set(r->err, ERR_INVALID,
+                       "%s.features.%s.numeric: mean and variance are given together", r->path,
+                       f->name);
     /* Without scaling the mean is only needed to fill a gap. */
     f->known = f->scale == SCALE_STANDARD ? given[0] && given[1]
              : f->scale == SCALE_RANGE    ? given[0] && given[2] && given[3]
@@ -198,12 +202,14 @@ static int read_numeric(struct reading *r, struct feature *f, const json_t *body
     return find_column(r, f->name, ROWS_NUMBER, &f->column);
 }
 
-static int read_vocabulary(struct reading *r, struct feature *f, const json_t *body, const json_t *v)
+static int read_vocabulary(struct reading *r, struct feature *f, const json_t *body,
+                           const json_t *v)
 {
     (void)body;
     const char *word = json_string_value(v);
     if (!json_is_array(v) && !(word && !strcmp(word, "auto")) && !json_is_null(v))
-        return err_set(r->err, ERR_INVALID, "%s.features.%s.vocabulary: a list of values, or auto, should be here",
+        return err_set(r->err, ERR_INVALID,
+                       "%s.features.%s.vocabulary: a list of values, or auto, should be here",
                        r->path, f->name);
     if (json_is_array(v)) {
         OWN_MEM char *key = NULL;
@@ -245,14 +251,16 @@ static int read_bucketize(struct reading *r, struct feature *f, const json_t *bo
     const json_t *bounds = json_object_get(body, "boundaries");
     size_t n = json_array_size(bounds);
     if (!json_is_string(v) || !n)
-        return err_set(r->err, ERR_INVALID, "%s.features.%s: {bucketize: COLUMN, boundaries: [numbers]} should be here",
+        return err_set(r->err, ERR_INVALID,
+                       "%s.features.%s: {bucketize: COLUMN, boundaries: [numbers]} should be here",
                        r->path, f->name);
     if (!(f->bound = calloc(n, sizeof *f->bound)))
         return out_of_memory(r->err);
     for (size_t i = 0; i < n; i++) {
         f->bound[i] = json_number_value(json_array_get(bounds, i));
         if (!json_is_number(json_array_get(bounds, i)) || (i && f->bound[i] <= f->bound[i - 1]))
-            return err_set(r->err, ERR_INVALID, "%s.features.%s.boundaries[%zu]: numbers that rise should be here",
+            return err_set(r->err, ERR_INVALID,
+                           "%s.features.%s.boundaries[%zu]: numbers that rise should be here",
                            r->path, f->name, i);
     }
     f->n_bounds = (int)n;
@@ -265,8 +273,9 @@ static int read_cross(struct reading *r, struct feature *f, const json_t *body, 
 {
     size_t n = json_array_size(v);
     if (n < 2 || n > CROSS_PARTS_MAX)
-        return err_set(r->err, ERR_INVALID, "%s.features.%s.cross: two to %d names of features should be here",
-                       r->path, f->name, CROSS_PARTS_MAX);
+        return err_set(r->err, ERR_INVALID,
+                       "%s.features.%s.cross: two to %d names of features should be here", r->path,
+                       f->name, CROSS_PARTS_MAX);
     f->buckets = 1000;
     if (json_object_get(body, "buckets") &&
         read_count(r, f->name, "buckets", json_object_get(body, "buckets"), 1, &f->buckets) < 0)
@@ -278,7 +287,8 @@ static int read_cross(struct reading *r, struct feature *f, const json_t *body, 
             ;
         if (!name || k < 0 || r->s->feature[k].kind == FEATURE_NUMERIC ||
             r->s->feature[k].kind == FEATURE_CROSS)
-            return err_set(r->err, ERR_INVALID, "%s.features.%s.cross[%zu]: \"%s\" is not a categorical feature that "
+            return err_set(r->err, ERR_INVALID,
+                           "%s.features.%s.cross[%zu]: \"%s\" is not a categorical feature that "
                            "stands before it (give it a vocabulary, identity, hash or boundaries)",
                            r->path, f->name, i, name ? name : "?");
         f->part[i] = k;
@@ -307,16 +317,19 @@ static int add_feature(struct reading *r, const char *name, const json_t *body)
 {
     struct schema *s = r->s;
     if (strlen(name) > SCHEMA_NAME_MAX)
-        return err_set(r->err, ERR_INVALID, "%s.features.%.40s...: a name has at most %d characters",
-                       r->path, name, SCHEMA_NAME_MAX);
+        return err_set(r->err, ERR_INVALID,
+                       "%s.features.%.40s...: a name has at most %d characters", r->path, name,
+                       SCHEMA_NAME_MAX);
     const char *word = json_string_value(body);
     int k = 0;
     while (k < KINDS && !(word ? !strcmp(word, kinds[k].word)
                                : json_object_get(body, kinds[k].word) != NULL))
         k++;
     if (k == KINDS)
-        return err_set(r->err, ERR_INVALID, "%s.features.%s: one of numeric, vocabulary, identity, hash, bucketize, "
-                       "cross should be here", r->path, name);
+        return err_set(r->err, ERR_INVALID,
+                       "%s.features.%s: one of numeric, vocabulary, identity, hash, bucketize, "
+                       "cross should be here",
+                       r->path, name);
     struct feature *feature = realloc(s->feature, (size_t)(s->n_features + 1) * sizeof *feature);
     if (!feature)
         return out_of_memory(r->err);
@@ -328,8 +341,9 @@ static int add_feature(struct reading *r, const char *name, const json_t *body)
     OWN_JSON json_t *null = json_null();
     int rc = kinds[k].read(r, f, body, word ? null : json_object_get(body, kinds[k].word));
     if (rc == 0 && f->column == r->s->target && f->kind != FEATURE_CROSS)
-        return err_set(r->err, ERR_INVALID, "%s.features.%s: is the target too; the model would only copy it",
-                       r->path, name);
+        return err_set(r->err, ERR_INVALID,
+                       "%s.features.%s: is the target too; the model would only copy it", r->path,
+                       name);
     return rc;
 }
 
@@ -348,7 +362,8 @@ static int read_features(struct reading *r, const json_t *data)
             const char *name = json_string_value(json_array_get(order, i));
             const json_t *body = name ? json_object_get(features, name) : NULL;
             if (!body)
-                return err_set(r->err, ERR_INVALID, "%s.feature_order[%zu]: names no feature", r->path, i);
+                return err_set(r->err, ERR_INVALID, "%s.feature_order[%zu]: names no feature",
+                               r->path, i);
             if (add_feature(r, name, body) < 0)
                 return -r->err->code;
         }
@@ -362,7 +377,7 @@ static int read_features(struct reading *r, const json_t *data)
     return 0;
 }
 
-/* A column by its name; a number stands for the column of that index, from 0. */
+/* A column by its name; that of a file without header is its number, from 1. */
 static int read_column_key(struct reading *r, const json_t *data, const char *key, int as,
                            char **out_name, int *out)
 {
@@ -371,7 +386,8 @@ static int read_column_key(struct reading *r, const json_t *data, const char *ke
     if (!v || json_is_null(v))
         return 0;
     if (!json_is_string(v))
-        return err_set(r->err, ERR_INVALID, "%s.%s: the name of a column should be here", r->path, key);
+        return err_set(r->err, ERR_INVALID, "%s.%s: the name of a column should be here", r->path,
+                       key);
     if (!(*out_name = strdup(json_string_value(v))))
         return out_of_memory(r->err);
     return find_column(r, *out_name, as, out);
@@ -395,7 +411,8 @@ static int read_target(struct reading *r, const json_t *data)
     } else if (classes) {
         s->classes = (int)json_integer_value(classes);
         if (s->classes < 0)
-            return err_set(r->err, ERR_INVALID, "%s.classes: a number of classes should be here", r->path);
+            return err_set(r->err, ERR_INVALID, "%s.classes: a number of classes should be here",
+                           r->path);
     }
     if (s->image) {
         s->task = TASK_CLASSIFICATION;
@@ -428,7 +445,8 @@ static int read_format(struct reading *r, const json_t *data)
     const json_t *v;
     int policy = ON_ERROR_STOP;
 
-    if ((v = json_object_get(data, "on_error")) && word_index(r, "on_error", v, policies, &policy) < 0)
+    if ((v = json_object_get(data, "on_error")) &&
+        word_index(r, "on_error", v, policies, &policy) < 0)
         return -r->err->code;
     s->on_error = (enum on_error)policy;
     s->delimiter = ',';
@@ -437,7 +455,8 @@ static int read_format(struct reading *r, const json_t *data)
         if (text && !strcmp(text, "\\t"))
             text = "\t";
         if (!text || strlen(text) != 1 || *text == '"' || *text == '\n')
-            return err_set(r->err, ERR_INVALID, "%s.delimiter: one character should be here", r->path);
+            return err_set(r->err, ERR_INVALID, "%s.delimiter: one character should be here",
+                           r->path);
         s->delimiter = *text;
     }
     if ((v = json_object_get(data, "skip")) && json_is_integer(v))
@@ -446,7 +465,8 @@ static int read_format(struct reading *r, const json_t *data)
     s->no_header = json_is_false(v) || json_is_array(v);
     if (json_is_array(v) && read_texts(r, "header", v, &s->names, &s->n_names) < 0)
         return -r->err->code;
-    if ((v = json_object_get(data, "missing")) && read_texts(r, "missing", v, &s->missing, &s->n_missing) < 0)
+    if ((v = json_object_get(data, "missing")) &&
+        read_texts(r, "missing", v, &s->missing, &s->n_missing) < 0)
         return -r->err->code;
     if ((v = json_object_get(data, "scale_over"))) {
         static const char *const over[] = { "train", "all", NULL };
@@ -464,7 +484,8 @@ static int read_channels(struct reading *r, const json_t *scale, const char *key
     if (!v)
         return 0;
     if (n < 1 || n > 4)
-        return err_set(r->err, ERR_INVALID, "%s.scale.%s: one to four numbers should be here", r->path, key);
+        return err_set(r->err, ERR_INVALID, "%s.scale.%s: one to four numbers should be here",
+                       r->path, key);
     for (size_t i = 0; i < 4; i++) {
         const json_t *x = json_is_array(v) ? json_array_get(v, i < n ? i : n - 1) : v;
         out[i] = (float)json_number_value(x);
@@ -499,7 +520,8 @@ static int read_derivations(struct reading *r, const json_t *data)
     json_object_foreach((json_t *)derived, name, text) {
         OWN(expr) e = NULL;
         if (!json_is_string(text))
-            return err_set(r->err, ERR_INVALID, "%s.derived.%s: an expression should be here", r->path, name);
+            return err_set(r->err, ERR_INVALID, "%s.derived.%s: an expression should be here",
+                           r->path, name);
         if (expr_parse(json_string_value(text), &e, r->err) < 0)
             return err_add(r->err, "%s.derived.%s", r->path, name);
     }

@@ -5,8 +5,8 @@
  * weight are, and what happens to a row that is wrong. Both are the same vocabulary; a description
  * has the statistics and the vocabularies filled in, so that nothing is left to learn.
  *
- * A column is referred to by its number: 0.. is column[i], read from the file; SCHEMA_DERIVED + i is
- * derived[i]. Only what a feature, the target or the weight needs is in either.
+ * A column is referred to by its number: 0.. is column[i], read from the file; SCHEMA_DERIVED + i
+ * is derived[i]. Only what a feature, the target or the weight needs is in either.
  *
  * Errors begin with the path of the wrong value ("data.features.fare"), for the spec to locate.
  *
@@ -73,7 +73,7 @@ struct derived {
 
 struct schema {
     int refs;
-    int image;                  /* rows are images and labels: only labels, classes and scale count */
+    int image; /* rows are images and labels: only labels, classes and scale count */
     int h, w, c;
     float mean[4], std[4];
     int n_scale;                /* channels given in scale; 0: none */

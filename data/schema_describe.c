@@ -135,7 +135,8 @@ static void describe_table(struct describing *d, const struct schema *s)
     put(d, d->root, "on_error", json_string(policies[s->on_error]));
     put(d, d->root, "delimiter", json_string(delimiter));
     put(d, d->root, "skip", json_integer(s->skip));
-    put(d, d->root, "header", s->n_names ? texts(d, s->names, s->n_names) : json_boolean(!s->no_header));
+    put(d, d->root, "header",
+        s->n_names ? texts(d, s->names, s->n_names) : json_boolean(!s->no_header));
     if (s->missing)
         put(d, d->root, "missing", texts(d, s->missing, s->n_missing));
 }
@@ -144,7 +145,8 @@ json_t *schema_describe(const struct schema *s)
 {
     struct describing d = { json_object(), 0 };
     put(&d, d.root, "kind", json_string(s->image ? "image" : "tabular"));
-    put(&d, d.root, "task", json_string(s->task == TASK_REGRESSION ? "regression" : "classification"));
+    put(&d, d.root, "task",
+        json_string(s->task == TASK_REGRESSION ? "regression" : "classification"));
     if (s->task == TASK_CLASSIFICATION)
         put(&d, d.root, "classes", json_integer(s->classes));
     if (s->labels && s->classes && !s->labels_are_numbers)

@@ -331,7 +331,7 @@ static int learn_rows(const struct dataset *d, int all, struct learnt *l, long *
         return err_set(err, ERR_NOMEM, "no memory for a row");
     if (rows_for(d->schema, &d->place, &rows, err) < 0)
         return -(int)err->code;
-    while (rows_next(rows, &b, err) == 0 && b) {
+    while (rows_next(rows, &b, err) == 0 && b && (all || n != d->place.limit)) {
         if (features_check(d->schema, rows, b, err) < 0)
             return -(int)err->code;
         for (long i = 0; i < b->n; i++) {

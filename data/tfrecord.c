@@ -29,9 +29,11 @@ uint32_t tfrecord_crc(const void *data, size_t n)
     const uint8_t *p = data;
     uint32_t crc = ~0u;
     for (; n >= 8; n -= 8, p += 8) {
-        uint32_t lo = crc ^ (p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24);
+        uint32_t lo =
+            crc ^ (p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24);
         crc = table[7][lo & 255] ^ table[6][lo >> 8 & 255] ^ table[5][lo >> 16 & 255] ^
-              table[4][lo >> 24] ^ table[3][p[4]] ^ table[2][p[5]] ^ table[1][p[6]] ^ table[0][p[7]];
+              table[4][lo >> 24] ^ table[3][p[4]] ^ table[2][p[5]] ^ table[1][p[6]] ^
+              table[0][p[7]];
     }
     while (n--)
         crc = crc >> 8 ^ table[0][(crc ^ *p++) & 255];
@@ -291,7 +293,8 @@ static int next_record(struct rows_tfrecord *t, long *out_n, struct err *err)
         /* Not all at once: a length can claim more than the file has. */
         uint8_t *record = realloc(t->record, n + n / 2);
         if (!record)
-            return err_set(err, ERR_NOMEM, "no memory for a record of %llu bytes", (unsigned long long)n);
+            return err_set(err, ERR_NOMEM, "no memory for a record of %llu bytes",
+                           (unsigned long long)n);
         t->record = record;
         t->cap = n + n / 2;
     }
@@ -347,7 +350,8 @@ static int set_feature(void *ctx, const struct example_feature *f, struct err *e
         build_list(b, column, t->list, n);
     } else if (n == 1) {
         char text[32];
-        int len = snprintf(text, sizeof text, f->kind == EXAMPLE_FLOAT ? "%.9g" : "%.0f", t->list[0]);
+        int len =
+            snprintf(text, sizeof text, f->kind == EXAMPLE_FLOAT ? "%.9g" : "%.0f", t->list[0]);
         build_number(b, column, t->list[0], text, (size_t)len);
     } else if (n > 1) {
         build_wrong(b, column, " has several values, one is wanted");
@@ -383,7 +387,8 @@ static int tf_next(struct rows *r, const struct rows_block **out, struct err *er
             if (example_read(t->record, (size_t)n, set_feature, t, &why) < 0) {
                 build_drop(b);
                 if (b->out.broken == 1)
-                    err_set(&b->broken, ERR_INVALID, "%s: record %ld: %.300s", b->out.path, t->number, why.text);
+                    err_set(&b->broken, ERR_INVALID, "%s: record %ld: %.300s", b->out.path,
+                            t->number, why.text);
             }
         }
         t->rows += b->out.n;

@@ -1,7 +1,8 @@
 /* data/tfrecord.h - TFRecord files of tf.example messages
  *
- * A record is its length (8 bytes, little-endian), the masked CRC-32C of those, the bytes, and their
- * masked CRC-32C; both sums are checked. The bytes are a tf.train.Example in protobuf's wire format:
+ * A record is its length (8 bytes, little-endian), the masked CRC-32C of those, the bytes, and
+ * their masked CRC-32C; both sums are checked. The bytes are a tf.train.Example in protobuf's wire
+ * format:
  *
  *     Example  { Features features = 1; }
  *     Features { map<string, Feature> feature = 1; }

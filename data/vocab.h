@@ -20,12 +20,12 @@ struct vocab *vocab_new(void);
 void vocab_free(struct vocab *v);
 OWN_DEFINE(vocab)
 
-/* The id of the text, which is added if it is new; -1 when out of memory or VOCAB_MAX is reached. */
+/* The id of the text, which is added if it is new; -1: no memory, or VOCAB_MAX is reached. */
 int vocab_add(struct vocab *v, const char *text, size_t n);
 int vocab_find(const struct vocab *v, const char *text, size_t n);      /* -1: not there */
 
 int vocab_size(const struct vocab *v);
-const char *vocab_text(const struct vocab *v, int id, size_t *out_n);   /* NUL-terminated; borrowed */
+const char *vocab_text(const struct vocab *v, int id, size_t *out_n); /* NUL-terminated; borrowed */
 
 /* FNV-1a, 64 bits, of the bytes: fixed for all time, since hashed features depend on it. */
 uint64_t vocab_hash(const char *text, size_t n);

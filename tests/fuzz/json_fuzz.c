@@ -17,7 +17,8 @@ struct line {
     const char *first, *end;
 };
 
-static int member(void *ctx, const char *key, size_t key_n, const struct json_value *v, struct err *err)
+static int member(void *ctx, const char *key, size_t key_n, const struct json_value *v,
+                  struct err *err)
 {
     const struct line *l = ctx;
     double x[4];
@@ -39,7 +40,8 @@ static void read_rows(const char *path)
     if (rows_open(ROWS_JSON, &path, 1, &o, &r, &err) < 0)
         return;
     if (rows_select(r, "x", ROWS_NUMBER, &err) < 0 || rows_select(r, "s", ROWS_TEXT, &err) < 0 ||
-        rows_select(r, "b", ROWS_NUMBER | ROWS_TEXT, &err) < 0 || rows_select_list(r, "l", 3, &err) < 0)
+        rows_select(r, "b", ROWS_NUMBER | ROWS_TEXT, &err) < 0 ||
+        rows_select_list(r, "l", 3, &err) < 0)
         return;
     for (int pass = 0; pass < 2; pass++) {
         int rc;
@@ -47,7 +49,8 @@ static void read_rows(const char *path)
             for (long i = 0; i < b->n; i++, n[pass]++) {
                 assert(csv_bit(b->column[0].missing, i) == !!isnan(b->column[0].number[i]));
                 assert(isnan(b->column[2].number[i]) || isfinite(b->column[2].number[i]));
-                volatile char last = b->column[1].text[i].n ? b->column[1].text[i].p[b->column[1].text[i].n - 1] : 0;
+                volatile char last =
+                    b->column[1].text[i].n ? b->column[1].text[i].p[b->column[1].text[i].n - 1] : 0;
                 (void)last;
                 if (csv_bit(b->bad, i))
                     assert(rows_say(r, b, i, &err) < 0 && err.text[0]);

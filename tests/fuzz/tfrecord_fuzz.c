@@ -37,7 +37,8 @@ static void read_rows(const char *path)
     if (rows_open(ROWS_TFRECORD, &path, 1, &o, &r, &err) < 0)
         return;
     if (rows_select(r, "x", ROWS_NUMBER, &err) < 0 || rows_select(r, "s", ROWS_TEXT, &err) < 0 ||
-        rows_select(r, "i", ROWS_NUMBER | ROWS_TEXT, &err) < 0 || rows_select_list(r, "l", 3, &err) < 0)
+        rows_select(r, "i", ROWS_NUMBER | ROWS_TEXT, &err) < 0 ||
+        rows_select_list(r, "l", 3, &err) < 0)
         return;
     int rc;
     while ((rc = rows_next(r, &b, &err)) == 0 && b)

@@ -35,7 +35,8 @@ static json_t *json(const char *text)
     return j;
 }
 
-static struct dataset *open_part(const char *data, enum dataset_part part, const struct dataset *train)
+static struct dataset *open_part(const char *data, enum dataset_part part,
+                                 const struct dataset *train)
 {
     struct err err = { 0 };
     struct dataset *d = NULL;
@@ -100,8 +101,9 @@ static void numbers_are_standardised_over_the_training_rows(void **state)
 {
     (void)state;
     put("n.csv", "a,b,y\n1,10,0\n3,10,1\n5,10,2\n7,10,3\n100,11,4\n");
-    static const char data[] = "{'train': {'csv': 'n.csv'}, 'split': {'test': 0.2, 'by': 'range'}, 'target': 'y',"
-                               "'shuffle': false}";
+    static const char data[] =
+        "{'train': {'csv': 'n.csv'}, 'split': {'test': 0.2, 'by': 'range'}, 'target': 'y',"
+        "'shuffle': false}";
     struct dataset *d = open_part(data, DATASET_TRAIN, NULL);
     struct stretch s = all(d);
     assert_int_equal(dataset_rows(d), 4);
@@ -127,8 +129,10 @@ static void scaling_can_be_by_range_given_none_or_of_the_log(void **state)
     put("s.csv", "a,b,c,d,y\n0,1,2,0,0\n10,2,4,1,1\n20,3,6,2,2\n");
     put("t.csv", "a,b,c,d,y\n-10,2,4,1,1\n");
     static const char data[] =
-        "{'train': {'csv': 's.csv'}, 'test': {'csv': 't.csv'}, 'target': 'y', 'shuffle': false, 'scale_over': '%s',"
-        "'features': {'a': {'numeric': {'scale': 'range'}}, 'b': {'numeric': {'mean': 1, 'variance': 4}},"
+        "{'train': {'csv': 's.csv'}, 'test': {'csv': 't.csv'}, 'target': 'y', 'shuffle': false, "
+        "'scale_over': '%s',"
+        "'features': {'a': {'numeric': {'scale': 'range'}}, 'b': {'numeric': {'mean': 1, "
+        "'variance': 4}},"
         "'c': {'numeric': {'scale': 'none'}}, 'd': {'numeric': {'log': true, 'scale': 'none'}}}}";
     char text[600];
     snprintf(text, sizeof text, data, "train");
@@ -161,8 +165,10 @@ static void categories_become_ids_and_the_last_is_for_the_rest(void **state)
                  "c,x,-1,two,99,5\n");
     static const char data[] =
         "{'train': {'csv': 'c.csv'}, 'target': 'y', 'shuffle': false, 'features': {"
-        "'v': {'vocabulary': 'auto'}, 'w': {'vocabulary': ['z', 'y']}, 'i': {'identity': 3}, 'h': {'hash': 10},"
-        "'band': {'bucketize': 'n', 'boundaries': [6, 10]}, 'vxb': {'cross': ['v', 'band'], 'buckets': 97}}}";
+        "'v': {'vocabulary': 'auto'}, 'w': {'vocabulary': ['z', 'y']}, 'i': {'identity': 3}, 'h': "
+        "{'hash': 10},"
+        "'band': {'bucketize': 'n', 'boundaries': [6, 10]}, 'vxb': {'cross': ['v', 'band'], "
+        "'buckets': 97}}}";
     struct dataset *d = open_part(data, DATASET_TRAIN, NULL);
     struct stretch s = all(d);
     static const struct { const char *name; int ids, want[5]; } cases[] = {
@@ -190,24 +196,28 @@ static void classes_are_labels_numbers_or_the_column_s_own(void **state)
 {
     (void)state;
     put("l.csv", "x,y\n1,cat\n2,dog\n3,cat\n4,ant\n");
-    struct dataset *d = open_part("{'train': {'csv': 'l.csv'}, 'target': 'y', 'labels': ['dog', 'cat', 'ant'],"
-                                  "'shuffle': false}", DATASET_TRAIN, NULL);
+    struct dataset *d =
+        open_part("{'train': {'csv': 'l.csv'}, 'target': 'y', 'labels': ['dog', 'cat', 'ant'],"
+                  "'shuffle': false}",
+                  DATASET_TRAIN, NULL);
     struct stretch s = all(d);
     assert_int_equal(dataset_classes(d), 3);
     assert_string_equal(dataset_label(d, 0), "dog");
     assert_int_equal(id(&s, "target", 0), 1);
     assert_int_equal(id(&s, "target", 3), 2);
     dataset_free(d);
-    d = open_part("{'train': {'csv': 'l.csv'}, 'target': 'y', 'task': 'classification', 'shuffle': false}",
-                  DATASET_TRAIN, NULL);
+    d = open_part(
+        "{'train': {'csv': 'l.csv'}, 'target': 'y', 'task': 'classification', 'shuffle': false}",
+        DATASET_TRAIN, NULL);
     s = all(d);
     assert_int_equal(dataset_classes(d), 3);
     assert_string_equal(dataset_label(d, 0), "ant");
     assert_int_equal(id(&s, "target", 1), 2);
     dataset_free(d);
     put("m.csv", "x,y\n1,3\n2,0\n3,2.0\n");
-    d = open_part("{'train': {'csv': 'm.csv'}, 'target': 'y', 'task': 'classification', 'shuffle': false}",
-                  DATASET_TRAIN, NULL);
+    d = open_part(
+        "{'train': {'csv': 'm.csv'}, 'target': 'y', 'task': 'classification', 'shuffle': false}",
+        DATASET_TRAIN, NULL);
     s = all(d);
     assert_int_equal(dataset_classes(d), 4);
     assert_null(dataset_label(d, 0));
@@ -226,8 +236,9 @@ static void a_wrong_row_stops_or_is_skipped_or_filled(void **state)
     (void)state;
     put("e.csv", "x,z,y\n1,1,1\n,2,2\nnan,3,3\nabc,4,4\n3,5,\n5,6,6\n7,7\n");
     char data[300];
-    static const char text[] = "{'train': {'csv': 'e.csv', 'rows': [%d, 99]}, 'target': 'y', 'shuffle': false,"
-                               "'on_error': '%s'}";
+    static const char text[] =
+        "{'train': {'csv': 'e.csv', 'rows': [%d, 99]}, 'target': 'y', 'shuffle': false,"
+        "'on_error': '%s'}";
     static const struct { int from; const char *says; } cases[] = {
         { 1, "e.csv: row 7 (line 8) has 2 fields" },
     };
@@ -251,21 +262,25 @@ static void a_wrong_row_stops_or_is_skipped_or_filled(void **state)
 
     put("e1.csv", "x,z,y\n1,1,1\n,2,2\n");
     refuses("{'train': {'csv': 'e1.csv'}, 'target': 'y'}",
-            "e1.csv: row 2, column \"x\" has no value (correct the row, or set data.on_error to skip or fill)");
+            "e1.csv: row 2, column \"x\" has no value (correct the row, or set data.on_error to "
+            "skip or fill)");
     put("e1.csv", "x,z,y\n1,1,1\n2,inf,2\n");
-    refuses("{'train': {'csv': 'e1.csv'}, 'target': 'y'}", "row 2 (line 3), column \"z\": \"inf\" is");
+    refuses("{'train': {'csv': 'e1.csv'}, 'target': 'y'}",
+            "row 2 (line 3), column \"z\": \"inf\" is");
     put("e1.csv", "x,z,y\n1,1,1\n2,2,\n");
     refuses("{'train': {'csv': 'e1.csv'}, 'target': 'y'}", "row 2, column \"y\" has no value");
     refuses("{'train': {'csv': 'e1.csv'}, 'target': 'q', 'derived': {'q': 'x / (z - 1)'}}",
             "row 1, column \"q\" is not finite: x / (z - 1)");
     put("e1.csv", "x,w,y\n1,1,1\n2,-2,5\n");
-    refuses("{'train': {'csv': 'e1.csv'}, 'target': 'y', 'weight': 'w'}", "row 2, column \"w\" is no weight");
+    refuses("{'train': {'csv': 'e1.csv'}, 'target': 'y', 'weight': 'w'}",
+            "row 2, column \"w\" is no weight");
     put("e1.csv", "x,z,y\n");
     refuses("{'train': {'csv': 'e1.csv'}, 'target': 'y'}", "e1.csv");
     put("e1.csv", "");
     refuses("{'train': {'csv': 'e1.csv'}, 'target': 'y'}", "e1.csv");
     put("e1.json", "{\"x\": 1, \"y\": 1}\n{\"x\": 2\n");
-    refuses("{'train': {'json': 'e1.json'}, 'target': 'y', 'features': {'x': 'numeric'}}", "e1.json: line 2");
+    refuses("{'train': {'json': 'e1.json'}, 'target': 'y', 'features': {'x': 'numeric'}}",
+            "e1.json: line 2");
     refuses("{'train': {'csv': 'none.csv'}, 'target': 'y'}", "none.csv");
     refuses("{'train': {'csv': 'c.csv'}, 'target': 'yy', 'features': {'i': 'numeric'}}", "yy");
 }
@@ -274,9 +289,11 @@ static void weights_derived_columns_and_gzip_do_not_disturb_each_other(void **st
 {
     (void)state;
     put("d.csv", "tips,fare,w\n3,10,1\n1,10,0.5\n2,10,2\n");
-    struct dataset *d = open_part("{'train': {'csv': 'd.csv'}, 'target': 'tip', 'weight': 'w', 'shuffle': false,"
-                                  "'derived': {'tip': 'tips > 0.2 * fare', 'double': 'fare * 2'},"
-                                  "'features': {'double': {'numeric': {'scale': 'none'}}}}", DATASET_TRAIN, NULL);
+    struct dataset *d =
+        open_part("{'train': {'csv': 'd.csv'}, 'target': 'tip', 'weight': 'w', 'shuffle': false,"
+                  "'derived': {'tip': 'tips > 0.2 * fare', 'double': 'fare * 2'},"
+                  "'features': {'double': {'numeric': {'scale': 'none'}}}}",
+                  DATASET_TRAIN, NULL);
     struct stretch s = all(d);
     assert_int_equal(dataset_classes(d), 2);
     assert_true(number(&s, "numeric", 0, 0) == 20);
@@ -320,7 +337,8 @@ static char *walk(struct dataset *d, int epoch, long from, long *out_n, long bat
             assert_int_equal(s.n % batch, 0);
         bytes = realloc(bytes, (size_t)(n + s.n) * 12);
         for (long i = 0; i < s.n; i++, n++)
-            memcpy(bytes + 12 * n, (const char *)s.field[0].base + s.order[i] * s.field[0].stride, 12);
+            memcpy(bytes + 12 * n, (const char *)s.field[0].base + s.order[i] * s.field[0].stride,
+                   12);
         if (s.last) {
             assert_ok(dataset_stretch(d, &s, &err));
             assert_int_equal(s.n, 0);
@@ -336,15 +354,18 @@ static void a_stream_gives_what_resident_rows_give(void **state)
     (void)state;
     put_many("many.csv", 20000);
     static const char *const shuffles[] = { "false", "1", "10", "700", "5000", "60000" };
-    static const char *const splits[] = { "'limit': 100000}", "'rows': [11, 15000]}", "'limit': 9000}",
-                                          "'limit': 1000000}, 'split': {'test': 0.3, 'by': 'range'}",
-                                          "'limit': 1000000}, 'split': {'test': 0.3, 'by': 'random'}" };
+    static const char *const splits[] = {
+        "'limit': 100000}", "'rows': [11, 15000]}", "'limit': 9000}",
+        "'limit': 1000000}, 'split': {'test': 0.3, 'by': 'range'}",
+        "'limit': 1000000}, 'split': {'test': 0.3, 'by': 'random'}"
+    };
     static const int batches[] = { 1, 3, 64, 9001 };
     for (size_t k = 0; k < 6 * 5; k++) {
         char text[2][500];
         for (int stream = 0; stream < 2; stream++)
             snprintf(text[stream], sizeof text[0],
-                     "{'train': {'csv': 'many.csv', %s, 'target': 'y', 'shuffle': %s, 'stream': %s, 'on_error': 'skip',"
+                     "{'train': {'csv': 'many.csv', %s, 'target': 'y', 'shuffle': %s, 'stream': "
+                     "%s, 'on_error': 'skip',"
                      "'features': {'x': 'numeric', 'c': {'vocabulary': 'auto'}}}",
                      splits[k / 6], shuffles[k % 6], stream ? "true" : "false");
         int batch = batches[k % 4];
@@ -392,9 +413,10 @@ static void an_epoch_can_be_left_and_a_stream_closed_at_any_time(void **state)
     struct err err = { 0 };
     struct stretch s;
     put_many("many.csv", 20000);
-    struct dataset *d = open_part("{'train': {'csv': 'many.csv'}, 'target': 'y', 'shuffle': 100, 'stream': true,"
-                                  "'on_error': 'skip', 'features': {'x': {'numeric': {'mean': 0, 'variance': 1}}}}",
-                                  DATASET_TRAIN, NULL);
+    struct dataset *d =
+        open_part("{'train': {'csv': 'many.csv'}, 'target': 'y', 'shuffle': 100, 'stream': true,"
+                  "'on_error': 'skip', 'features': {'x': {'numeric': {'mean': 0, 'variance': 1}}}}",
+                  DATASET_TRAIN, NULL);
     assert_int_equal(dataset_rows(d), -1);      /* nothing had to be read yet */
     for (int i = 0; i < 20; i++) {
         assert_ok(dataset_rewind(d, i, i * 100, &err));
@@ -403,8 +425,10 @@ static void an_epoch_can_be_left_and_a_stream_closed_at_any_time(void **state)
     }
     dataset_free(d);
     refuses("{'train': {'csv': 'many.csv'}, 'target': 'y', 'shuffle': 100, 'stream': true,"
-            "'features': {'x': {'numeric': {'mean': 0, 'variance': 1}}}}", "row 4 (line 5), column \"x\": \"bad\"");
-    refuses("{'train': {'csv': 'many.csv'}, 'target': 'y', 'stream': true}", "data.shuffle: a stream");
+            "'features': {'x': {'numeric': {'mean': 0, 'variance': 1}}}}",
+            "row 4 (line 5), column \"x\": \"bad\"");
+    refuses("{'train': {'csv': 'many.csv'}, 'target': 'y', 'stream': true}",
+            "data.shuffle: a stream");
 }
 
 static void an_order_file_replaces_the_shuffle(void **state)
@@ -413,7 +437,8 @@ static void an_order_file_replaces_the_shuffle(void **state)
     struct err err = { 0 };
     struct stretch s;
     put("o.csv", "x,y\n1,0\n2,1\n3,2\n4,3\n");
-    struct dataset *d = open_part("{'train': {'csv': 'o.csv', 'rows': [1, 4]}, 'target': 'y'}", DATASET_TRAIN, NULL);
+    struct dataset *d = open_part("{'train': {'csv': 'o.csv', 'rows': [1, 4]}, 'target': 'y'}",
+                                  DATASET_TRAIN, NULL);
     static const uint8_t order[] = { 2, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0 };
     assert_ok(files_write("order.bin", order, sizeof order, &err));
     assert_ok(dataset_set_order(d, "order.bin", &err));
@@ -437,8 +462,8 @@ static void an_order_file_replaces_the_shuffle(void **state)
 static void put_idx(const char *name, int n, int side, int label)
 {
     FILE *f = fopen(name, "w");
-    uint8_t head[16] = { 0, 0, 8, (uint8_t)(side ? 3 : 1), 0, 0, 0, (uint8_t)n, 0, 0, 0, (uint8_t)side, 0, 0, 0,
-                         (uint8_t)side };
+    uint8_t head[16] = { 0, 0, 8, (uint8_t)(side ? 3 : 1), 0, 0, 0, (uint8_t)n,
+                         0, 0, 0, (uint8_t)side,           0, 0, 0, (uint8_t)side };
     fwrite(head, 1, side ? 16 : 8, f);
     for (int i = 0; i < n * (side ? side * side : 1); i++)
         fputc(side ? i % 251 : i == n - 1 ? label : i % 3, f);
@@ -450,8 +475,9 @@ static void images_stay_bytes(void **state)
     (void)state;
     put_idx("i.idx", 10, 4, 0);
     put_idx("l.idx", 10, 0, 2);
-    static const char data[] = "{'train': {'idx': ['i.idx', 'l.idx']}, 'split': {'test': 0.3, 'by': 'range'},"
-                               "'scale': {'mean': 0.5, 'std': [0.25]}, 'shuffle': false%s}";
+    static const char data[] =
+        "{'train': {'idx': ['i.idx', 'l.idx']}, 'split': {'test': 0.3, 'by': 'range'},"
+        "'scale': {'mean': 0.5, 'std': [0.25]}, 'shuffle': false%s}";
     char text[300];
     snprintf(text, sizeof text, data, "");
     struct dataset *d = open_part(text, DATASET_TRAIN, NULL), *t = open_part(text, DATASET_TEST, d);
@@ -481,7 +507,8 @@ static void images_stay_bytes(void **state)
     refuses("{'train': {'idx': ['i.idx', 'l.idx']}}", "i.idx has 10 images, ./l.idx has 9 labels");
 }
 
-static void put_tfrecord(const char *name, const float *x, const char *const *c, const int64_t *y, int n)
+static void put_tfrecord(const char *name, const float *x, const char *const *c, const int64_t *y,
+                         int n)
 {
     struct err err = { 0 };
     struct example_writer w;
@@ -504,14 +531,16 @@ static void other_files_are_read_as_the_training_rows_were(void **state)
     (void)state;
     struct err err = { 0 };
     put("p.csv", "y,x,c\n0,1,a\n1,2,b\n2,4,a\n");
-    struct dataset *d = open_part("{'train': {'csv': 'p.csv'}, 'target': 'y', 'task': 'classification',"
-                                  "'features': {'x': 'numeric', 'c': {'vocabulary': 'auto'}}, 'shuffle': false}",
-                                  DATASET_TRAIN, NULL);
+    struct dataset *d =
+        open_part("{'train': {'csv': 'p.csv'}, 'target': 'y', 'task': 'classification',"
+                  "'features': {'x': 'numeric', 'c': {'vocabulary': 'auto'}}, 'shuffle': false}",
+                  DATASET_TRAIN, NULL);
     OWN_JSON json_t *description = dataset_describe(d);
     struct stretch want = all(d);
 
     put("q.csv", "c,x,y\na,1,0\nb,2,1\nnew,4,2\n");
-    put("q.jsonl", "{\"x\":1,\"c\":\"a\",\"y\":0}\n{\"x\":2,\"c\":\"b\",\"y\":1}\n{\"c\":\"new\",\"x\":4,\"y\":2}\n");
+    put("q.jsonl", "{\"x\":1,\"c\":\"a\",\"y\":0}\n{\"x\":2,\"c\":\"b\",\"y\":1}\n{\"c\":\"new\","
+                   "\"x\":4,\"y\":2}\n");
     put_tfrecord("q.tfrecord", (const float[]){ 1, 2, 4 }, (const char *const[]){ "a", "b", "new" },
                  (const int64_t[]){ 0, 1, 2 }, 3);
     static const char *const files[] = { "q.csv", "q.jsonl", "q.tfrecord" };
@@ -544,8 +573,10 @@ static void other_files_are_read_as_the_training_rows_were(void **state)
 
     /* No header: the names are the spec's, and the target may be left out. */
     put("r.csv", "0,1,a\n1,2,b\n");
-    d = open_part("{'train': {'csv': 'r.csv'}, 'target': 'y', 'header': ['y', 'x', 'c'], 'labels': ['u', 'v'],"
-                  "'features': {'x': 'numeric', 'c': {'vocabulary': 'auto'}}}", DATASET_TRAIN, NULL);
+    d = open_part("{'train': {'csv': 'r.csv'}, 'target': 'y', 'header': ['y', 'x', 'c'], 'labels': "
+                  "['u', 'v'],"
+                  "'features': {'x': 'numeric', 'c': {'vocabulary': 'auto'}}}",
+                  DATASET_TRAIN, NULL);
     OWN_JSON json_t *named = dataset_describe(d);
     put("r2.csv", "1,a\n2,b\n3,c\n");
     assert_ok(dataset_open_like(named, "r2.csv", NULL, 0, &q, &err));
@@ -558,9 +589,11 @@ static void images_come_from_json_and_tfrecord_too(void **state)
 {
     (void)state;
     struct err err = { 0 };
-    OWN_JSON json_t *description = json("{'kind': 'image', 'classes': 3, 'image': {'h': 2, 'w': 2, 'c': 1},"
-                                        "'scale': {'mean': [0.5], 'std': [0.5]}}");
-    put("i.jsonl", "{\"image\": [[1, 2], [3, 255]], \"label\": 2}\n{\"image\": [4, 5, 6, 7], \"label\": 0}\n");
+    OWN_JSON json_t *description =
+        json("{'kind': 'image', 'classes': 3, 'image': {'h': 2, 'w': 2, 'c': 1},"
+             "'scale': {'mean': [0.5], 'std': [0.5]}}");
+    put("i.jsonl",
+        "{\"image\": [[1, 2], [3, 255]], \"label\": 2}\n{\"image\": [4, 5, 6, 7], \"label\": 0}\n");
     struct example_writer w;
     OWN_BUF out = BUF_INIT;
     example_writer_init(&w);
@@ -598,7 +631,8 @@ static void the_digest_is_that_of_the_files(void **state)
     (void)state;
     struct err err = { 0 };
     put("g.csv", "x,y\n1,2\n3,4\n");
-    struct dataset *d = open_part("{'train': {'csv': 'g.csv'}, 'target': 'y'}", DATASET_TRAIN, NULL);
+    struct dataset *d =
+        open_part("{'train': {'csv': 'g.csv'}, 'target': 'y'}", DATASET_TRAIN, NULL);
     char a[65];
     assert_ok(dataset_digest(d, a, &err));
     assert_string_equal(a, "2a2b86e74ffd5e6a9b75e52a105cf9d02920837179f8e8961aa15411d380f7a3");
@@ -609,9 +643,10 @@ static void cleared(void **state)
 {
     (void)state;
     static const char *const left[] = {
-        "n.csv", "s.csv", "t.csv", "c.csv", "l.csv", "m.csv", "e.csv", "e1.csv", "e1.json", "d.csv", "many.csv",
-        "o.csv", "order.bin", "i.idx", "l.idx", "p.csv", "q.csv", "q.jsonl", "q.tfrecord", "q2.csv", "q3.csv",
-        "r.csv", "r2.csv", "i.jsonl", "i.tfrecord", "g.csv",
+        "n.csv",  "s.csv",   "t.csv",   "c.csv",      "l.csv",      "m.csv",     "e.csv",
+        "e1.csv", "e1.json", "d.csv",   "many.csv",   "o.csv",      "order.bin", "i.idx",
+        "l.idx",  "p.csv",   "q.csv",   "q.jsonl",    "q.tfrecord", "q2.csv",    "q3.csv",
+        "r.csv",  "r2.csv",  "i.jsonl", "i.tfrecord", "g.csv",
     };
     for (size_t i = 0; i < sizeof left / sizeof left[0]; i++)
         unlink(left[i]);
@@ -629,9 +664,10 @@ static void own_folder(void **state)
 CHECK_MAIN(own_folder, numbers_are_standardised_over_the_training_rows,
            scaling_can_be_by_range_given_none_or_of_the_log,
            categories_become_ids_and_the_last_is_for_the_rest,
-           classes_are_labels_numbers_or_the_column_s_own, a_wrong_row_stops_or_is_skipped_or_filled,
+           classes_are_labels_numbers_or_the_column_s_own,
+           a_wrong_row_stops_or_is_skipped_or_filled,
            weights_derived_columns_and_gzip_do_not_disturb_each_other,
-           a_stream_gives_what_resident_rows_give, an_epoch_can_be_left_and_a_stream_closed_at_any_time,
-           an_order_file_replaces_the_shuffle, images_stay_bytes,
-           other_files_are_read_as_the_training_rows_were, images_come_from_json_and_tfrecord_too,
-           the_digest_is_that_of_the_files, cleared)
+           a_stream_gives_what_resident_rows_give,
+           an_epoch_can_be_left_and_a_stream_closed_at_any_time, an_order_file_replaces_the_shuffle,
+           images_stay_bytes, other_files_are_read_as_the_training_rows_were,
+           images_come_from_json_and_tfrecord_too, the_digest_is_that_of_the_files, cleared)

@@ -9,7 +9,8 @@
 #include "tests/check.h"
 
 /* Members as "key=kind:text|". */
-static int note(void *ctx, const char *key, size_t key_n, const struct json_value *v, struct err *err)
+static int note(void *ctx, const char *key, size_t key_n, const struct json_value *v,
+                struct err *err)
 {
     static const char kinds[] = "zbnslo";
     char *to = (char *)ctx + strlen(ctx);
@@ -30,13 +31,15 @@ static int read_line(const char *text, char out[1000], struct err *err)
 static void an_object_gives_its_members_in_order(void **state)
 {
     (void)state;
-    static const struct { const char *text, *members; } cases[] = {
+    static const struct { const char *text, *members;
+    } cases[] = {
         { "{}", "" },
         { " { } ", "" },
         { "{\"a\":1}", "a=n:1|" },
         { "{\"a\": -1.50e3, \"b\": \"x\"}", "a=n:-1.50e3|b=s:x|" },
         { "{\"a\":null,\"b\":true,\"c\":false}", "a=z:null|b=b:true|c=b:false|" },
-        { "{\"a\":[1,[2,3]],\"b\":{\"c\":\"]}\"},\"d\":0}", "a=l:[1,[2,3]]|b=o:{\"c\":\"]}\"}|d=n:0|" },
+        { "{\"a\":[1,[2,3]],\"b\":{\"c\":\"]}\"},\"d\":0}",
+          "a=l:[1,[2,3]]|b=o:{\"c\":\"]}\"}|d=n:0|" },
         { "{\"a\\u00e9\":\"\\\"\\\\\\/\\n\\u20ac\\ud83d\\ude00\"}", "aé=s:\"\\/\n€😀|" },
         { "{\"a\":\"\\ud83d!\"}", "a=s:\xef\xbf\xbd!|" },
         { "{\"a\":NaN,\"b\":-Infinity}", "a=n:NaN|b=n:-Infinity|" },

@@ -30,9 +30,10 @@ static struct schema *parse(const char *text)
 static void only_columns_that_are_needed_are_read(void **state)
 {
     (void)state;
-    struct schema *s = parse("{'target': 'tip', 'weight': 'w', 'derived': {'tip': 'tips > 0.2 * fare', 'unused': 'z'},"
-                             "'features': {'fare': 'numeric', 'hour': {'vocabulary': ['1', 2]},"
-                             " 'band': {'bucketize': 'hour', 'boundaries': [6, 12]}}}");
+    struct schema *s = parse(
+        "{'target': 'tip', 'weight': 'w', 'derived': {'tip': 'tips > 0.2 * fare', 'unused': 'z'},"
+        "'features': {'fare': 'numeric', 'hour': {'vocabulary': ['1', 2]},"
+        " 'band': {'bucketize': 'hour', 'boundaries': [6, 12]}}}");
     assert_int_equal(s->n_columns, 4);
     assert_string_equal(s->column[0].name, "tips");
     assert_string_equal(s->column[1].name, "fare");
@@ -51,7 +52,8 @@ static void only_columns_that_are_needed_are_read(void **state)
 static void derived_columns_may_read_derived_columns(void **state)
 {
     (void)state;
-    struct schema *s = parse("{'target': 'c', 'derived': {'c': 'b * 2', 'b': 'a + 1'}, 'features': {'x': 'numeric'}}");
+    struct schema *s = parse(
+        "{'target': 'c', 'derived': {'c': 'b * 2', 'b': 'a + 1'}, 'features': {'x': 'numeric'}}");
     assert_int_equal(s->n_derived, 2);
     assert_string_equal(s->derived[0].name, "b");       /* before what reads it */
     assert_int_equal(s->derived[1].arg[0], SCHEMA_DERIVED);
@@ -62,12 +64,17 @@ static void derived_columns_may_read_derived_columns(void **state)
 static void the_task_follows_from_the_target(void **state)
 {
     (void)state;
-    static const struct { const char *text; enum task_kind task; int classes; } cases[] = {
+    static const struct { const char *text; enum task_kind task; int classes;
+    } cases[] = {
         { "{'target': 'y', 'features': {'x': 'numeric'}}", TASK_REGRESSION, 0 },
-        { "{'target': 'y', 'labels': ['a', 'b', 'c'], 'features': {'x': 'numeric'}}", TASK_CLASSIFICATION, 3 },
-        { "{'target': 'y', 'task': 'classification', 'features': {'x': 'numeric'}}", TASK_CLASSIFICATION, 0 },
-        { "{'target': 'y', 'derived': {'y': '!a'}, 'features': {'x': 'numeric'}}", TASK_CLASSIFICATION, 2 },
-        { "{'target': 'y', 'derived': {'y': '!a'}, 'task': 'regression', 'features': {'x': 'numeric'}}",
+        { "{'target': 'y', 'labels': ['a', 'b', 'c'], 'features': {'x': 'numeric'}}",
+          TASK_CLASSIFICATION, 3 },
+        { "{'target': 'y', 'task': 'classification', 'features': {'x': 'numeric'}}",
+          TASK_CLASSIFICATION, 0 },
+        { "{'target': 'y', 'derived': {'y': '!a'}, 'features': {'x': 'numeric'}}",
+          TASK_CLASSIFICATION, 2 },
+        { "{'target': 'y', 'derived': {'y': '!a'}, 'task': 'regression', 'features': {'x': "
+          "'numeric'}}",
           TASK_REGRESSION, 0 },
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -81,10 +88,12 @@ static void the_task_follows_from_the_target(void **state)
 static void what_is_wrong_is_named_by_its_path(void **state)
 {
     (void)state;
-    static const struct { const char *text, *says; } cases[] = {
+    static const struct { const char *text, *says;
+    } cases[] = {
         { "{'features': {'x': 'numerical'}}", "data.features.x: one of numeric" },
-        { "{'features': {'x': {'numeric': {'scale': 'rage'}}}}", "data.features.x.numeric.scale: \"rage\" is not a "
-                                                                 "choice here (did you mean \"range\"?)" },
+        { "{'features': {'x': {'numeric': {'scale': 'rage'}}}}",
+          "data.features.x.numeric.scale: \"rage\" is not a "
+          "choice here (did you mean \"range\"?)" },
         { "{'features': {'x': {'numeric': {'mean': 1}}}}", "mean and variance are given together" },
         { "{'features': {'x': {'numeric': {'mean': 1, 'variance': -1}}}}", "not a negative one" },
         { "{'features': {'x': {'vocabulary': 'all'}}}", "data.features.x.vocabulary" },
@@ -93,8 +102,10 @@ static void what_is_wrong_is_named_by_its_path(void **state)
         { "{'features': {'x': {'identity': 0}}}", "data.features.x.identity" },
         { "{'features': {'x': {'hash': 1.5}}}", "data.features.x.hash" },
         { "{'features': {'x': {'bucketize': 'y'}}}", "boundaries" },
-        { "{'features': {'x': {'bucketize': 'y', 'boundaries': [1, 1]}}}", "boundaries[1]: numbers that rise" },
-        { "{'features': {'x': {'cross': ['a', 'b']}}}", "cross[0]: \"a\" is not a categorical feature" },
+        { "{'features': {'x': {'bucketize': 'y', 'boundaries': [1, 1]}}}",
+          "boundaries[1]: numbers that rise" },
+        { "{'features': {'x': {'cross': ['a', 'b']}}}",
+          "cross[0]: \"a\" is not a categorical feature" },
         { "{'derived': {'a': 'b +'}}", "data.derived.a: expression" },
         { "{'derived': {'a': 'b', 'b': 'a'}, 'target': 'a'}", "reads itself" },
         { "{'derived': {'a': 1}}", "data.derived.a: an expression" },
@@ -118,13 +129,14 @@ static void a_description_reads_back_as_itself(void **state)
 {
     (void)state;
     struct err err = { 0 };
-    struct schema *s = parse("{'target': 't', 'weight': 'w', 'labels': ['no', 'yes'], 'on_error': 'fill', 'skip': 2,"
-                             "'delimiter': ';', 'header': ['z', 'a', 't', 'w'], 'missing': ['', '?'],"
-                             "'derived': {'d': 'log(a) + 1'}, 'features': {"
-                             " 'z': {'numeric': {'mean': 0.1, 'variance': 2.5, 'log': true}},"
-                             " 'a': {'vocabulary': ['x', 'y']}, 'd': {'identity': 7}, 'h': {'hash': 10},"
-                             " 'b': {'bucketize': 'd', 'boundaries': [0.5, 1.5]},"
-                             " 'c': {'cross': ['a', 'b'], 'buckets': 50}}}");
+    struct schema *s = parse(
+        "{'target': 't', 'weight': 'w', 'labels': ['no', 'yes'], 'on_error': 'fill', 'skip': 2,"
+        "'delimiter': ';', 'header': ['z', 'a', 't', 'w'], 'missing': ['', '?'],"
+        "'derived': {'d': 'log(a) + 1'}, 'features': {"
+        " 'z': {'numeric': {'mean': 0.1, 'variance': 2.5, 'log': true}},"
+        " 'a': {'vocabulary': ['x', 'y']}, 'd': {'identity': 7}, 'h': {'hash': 10},"
+        " 'b': {'bucketize': 'd', 'boundaries': [0.5, 1.5]},"
+        " 'c': {'cross': ['a', 'b'], 'buckets': 50}}}");
     assert_true(schema_complete(s));
     OWN_JSON json_t *once = schema_describe(s);
     /* As a file that was sorted on the way. */

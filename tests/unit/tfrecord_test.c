@@ -134,9 +134,9 @@ static void unpacked_lists_and_unknown_fields_are_read(void **state)
     (void)state;
     /* Example { features { feature { key: "x" value { float_list { value: 0.5 value: 2 } } } } },
      * not packed, with an unknown varint field 15 in the example and one in the map entry. */
-    static const uint8_t bytes[] = { 0x78, 0x01, 0x0a, 0x17, 0x0a, 0x15, 0x0a, 0x01, 'x', 0x18, 0x05,
-                                     0x12, 0x0e, 0x12, 0x0c, 0x0d, 0, 0, 0, 0x3f, 0x0d, 0, 0, 0, 0x40,
-                                     0x18, 0x00 };
+    static const uint8_t bytes[] = { 0x78, 0x01, 0x0a, 0x17, 0x0a, 0x15, 0x0a, 0x01, 'x',
+                                     0x18, 0x05, 0x12, 0x0e, 0x12, 0x0c, 0x0d, 0,    0,
+                                     0,    0x3f, 0x0d, 0,    0,    0,    0x40, 0x18, 0x00 };
     struct err err = { 0 };
     int n = 0;
     assert_ok(example_read(bytes, sizeof bytes, count_feature, &n, &err));
