@@ -9,7 +9,7 @@ static char path[] = "/tmp/muster-idx-XXXXXX";
 
 static void put(const void *bytes, size_t n, int gzip)
 {
-    if (strchr(path, 'X'))
+    if (strstr(path, "XXXXXX"))
         close(mkstemp(path));
     gzFile g = gzopen(path, gzip ? "wb" : "wbT");       /* T: plain */
     assert_non_null(g);
