@@ -3,6 +3,17 @@
 
 #include <stddef.h>
 
+INLINE void warm(const int mr, const int nv, const float *c, const long ldc)
+{
+    UNROLL
+    for (int i = 0; i < mr; i++, c += ldc) {
+        UNROLL
+        for (int j = 0; j < nv; j++)
+            prefetch_write(c + 16 * j);
+        HIDE(c);
+    }
+}
+
 INLINE void tile(const int mr, const int nv, const struct mac *g)
 {
     static const struct mac_run whole = { 0, 0 };
@@ -17,6 +28,8 @@ INLINE void tile(const int mr, const int nv, const struct mac *g)
 
         if (g->ahead)
             ahead_tile(g->ahead);
+        if (g->fresh)
+            warm(mr, nv, c + g->ct, ldc);
         if (g->start == MAC_ZERO)
             acc_zero(mr * nv, acc);
         else if (g->start == MAC_ADD)
@@ -30,7 +43,7 @@ INLINE void tile(const int mr, const int nv, const struct mac *g)
             bias += mr;
         }
         for (int r = 0; r < runs; r++)
-            mac(mr, nv, acc, a + run[r].a, ars, aks, b + run[r].b, ldb, K);
+            mac(mr, nv, acc, a + run[r].a, ars, aks, b + run[r].b * ldb, ldb, K);
         acc_store(mr, nv, acc, c, ldc);
     }
 }

@@ -13,6 +13,8 @@
 #ifndef MUSTER_ENGINE_MAC_H
 #define MUSTER_ENGINE_MAC_H
 
+#include <stdbool.h>
+
 #include "engine/vec.h"
 
 /* The largest tile whose sums and operands stay in registers: 28 of 32, or 12 of 16 halves. */
@@ -115,7 +117,7 @@ INLINE void ahead_tile(struct ahead *h)
 
 /* ------------------------------------------------------------------ sizes at run time */
 
-/* A stretch of K steps of the sum: where its rows and its vectors begin. */
+/* A stretch of K steps of the sum: where it begins, in floats of a and in rows of b (ldb apart). */
 struct mac_run {
     long a, b;
 };
@@ -135,6 +137,7 @@ struct mac {
     int times;                  /* as many tiles, at, bt, ct apart; SCALARS go on from tile to tile */
     long at, bt, ct;
     struct ahead *ahead;        /* NULL: none */
+    bool fresh;                 /* c is far from the cache: the next tile's is asked for */
 };
 
 /* `rows` rows (at most MAC_ROWS), `vecs` vectors (at most MAC_VECS), g->times times. */

@@ -186,7 +186,7 @@ static void build_runs(struct block *b, struct plan *p)
     for (int i = 0; i < b->kh; i++)
         b->forward[i] = (struct mac_run){ i * row, (long)i * b->kw * b->cis };
     for (int i = 0; i < b->fh; i++)
-        b->dw[i] = (struct mac_run){ i * b->sh * row, (long)i * b->ew * b->cop };
+        b->dw[i] = (struct mac_run){ i * b->sh * row, (long)i * b->ew };
     if (b->kw * b->cis < TAPS_ROW && b->kh > 1) {
         b->tap = plan_take(p, (size_t)b->kh * b->kw * b->cis * sizeof *b->tap);
         for (int i = 0; i < b->kh * b->kw * b->cis; i++)

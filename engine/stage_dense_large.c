@@ -350,6 +350,9 @@ struct dw {
     const float *dh;
     long NS;
     const float *panel;         /* (samples, PANEL) */
+    const float *next;          /* the input columns of the next panel, ldx apart */
+    long ldx;
+    int samples;
     long at, ld;                /* first weight, from row to row */
     int rows;
     int first[SHARDS_MAX + 1];  /* sample of each shard */
@@ -357,31 +360,42 @@ struct dw {
 };
 
 /* Momentum soon, the next panel of the weights later: strided panels get no help from hardware. */
-INLINE void dw_prefetch(const int nv, const struct dw *g, long e)
+INLINE void dw_prefetch(const int nv, const struct dw *g, int tile, long e)
 {
-    for (int i = 0; i < DW_ROWS; i++, e += g->ld)
+    const float *w = g->apply.w + e + PANEL;
+
+    if (tile < g->samples) {
+        prefetch_l2(g->next + tile * g->ldx);
+        prefetch_l2(g->next + tile * g->ldx + 16);
+    }
+
+    for (int i = 0; i < DW_ROWS; i++, w += g->ld)
         UNROLL
-        for (int j = 0; j < nv; j++) {
-            for (int s = 0; s < g->apply.o->states; s++)
-                prefetch_write(g->apply.s[s] + e + 8 * g->ld + 16 * j);
-            prefetch_l2(g->apply.w + e + PANEL + 16 * j);
-        }
+        for (int j = 0; j < nv; j++)
+            prefetch_l2(w + 16 * j);
+    for (int s = 0; s < g->apply.o->states; s++) {
+        const float *state = g->apply.s[s] + e + 8 * g->ld;
+        for (int i = 0; i < DW_ROWS; i++, state += g->ld)
+            UNROLL
+            for (int j = 0; j < nv; j++)
+                prefetch_write(state + 16 * j);
+    }
 }
 
-/* Every shard has samples: `per` each, or (0) as g->first says. */
-INLINE void dw_tiles(const int nv, const int shards, const int per, const struct dw *g)
+/* Every shard has samples. */
+INLINE void dw_tiles(const int nv, const int shards, const struct dw *g)
 {
     for (int o = 0; o < g->rows; o += DW_ROWS) {
         long e = g->at + o * g->ld;
         const float *dh = g->dh + o * g->NS;
         v16 part[4][DW_ROWS * MAC_VECS];
 
-        dw_prefetch(nv, g, e);
+        dw_prefetch(nv, g, o / DW_ROWS, e);
         __asm__ volatile("" ::: "memory");      /* keep loads of the panel inside the loop */
         UNROLL
         for (int s = 0; s < shards; s++) {
             v16 sum[DW_ROWS * MAC_VECS];
-            const int n = per ? s * per : g->first[s], end = per ? n + per : g->first[s + 1];
+            const int n = g->first[s], end = g->first[s + 1];
             acc_zero(DW_ROWS * nv, sum);
             mac(DW_ROWS, nv, sum, dh + n, g->NS, 1, g->panel + n * PANEL, PANEL, end - n);
             tree_add(DW_ROWS * nv, part, s, sum);
@@ -395,17 +409,17 @@ INLINE void dw_tiles(const int nv, const int shards, const int per, const struct
     }
 }
 
-#define DW(nv, shards, per)                                                                    \
-    KERNEL void dw_##nv##_##shards##_##per(const struct dw *g) { dw_tiles(nv, shards, per, g); }
-DW(1, 1, 0) DW(1, 2, 0) DW(1, 4, 0) DW(1, 8, 0) DW(1, 8, 8)
+#define DW(nv, shards)                                                                         \
+    KERNEL void dw_##nv##_##shards(const struct dw *g) { dw_tiles(nv, shards, g); }
+DW(1, 1) DW(1, 2) DW(1, 4) DW(1, 8)
 #if defined ISA_AVX512
-DW(2, 1, 0) DW(2, 2, 0) DW(2, 4, 0) DW(2, 8, 0) DW(2, 8, 8)
+DW(2, 1) DW(2, 2) DW(2, 4) DW(2, 8)
 #endif
 
-static void (*const dw_of[MAC_VECS][5])(const struct dw *g) = {
-    { dw_1_1_0, dw_1_2_0, dw_1_4_0, dw_1_8_0, dw_1_8_8 },
+static void (*const dw_of[MAC_VECS][4])(const struct dw *g) = {
+    { dw_1_1, dw_1_2, dw_1_4, dw_1_8 },
 #if defined ISA_AVX512
-    { dw_2_1_0, dw_2_2_0, dw_2_4_0, dw_2_8_0, dw_2_8_8 },
+    { dw_2_1, dw_2_2, dw_2_4, dw_2_8 },
 #endif
 };
 
@@ -435,6 +449,9 @@ static void dw_panel(const struct layer *l, const struct member *m, long NS, flo
             v_store(panel + n * PANEL + j, v_load(l->x + n * l->ldx + from + j));
     g.dh = l->dh;
     g.NS = NS;
+    g.next = l->x + from + PANEL;
+    g.ldx = l->ldx;
+    g.samples = m->n;
     for (long j = 0; j < to - from;) {
         g.at = from + j;
         g.panel = panel + j;
@@ -444,8 +461,7 @@ static void dw_panel(const struct layer *l, const struct member *m, long NS, flo
             continue;
         }
         int vecs = to - from - j >= 16 * MAC_VECS ? MAC_VECS : 1;
-        int which = shards == 8 && m->n == 64 ? 4 : __builtin_ctz((unsigned)shards);
-        dw_of[vecs - 1][which](&g);
+        dw_of[vecs - 1][__builtin_ctz((unsigned)shards)](&g);
         j += 16 * vecs;
     }
 }

@@ -1,0 +1,25 @@
+/* tests/unit/chain.h - two questions to a fast stage: is it right, is it the same everywhere?
+ *
+ * A chain is a sequential model over a small U8 image with random weights, images and labels.
+ */
+#ifndef MUSTER_TESTS_CHAIN_H
+#define MUSTER_TESTS_CHAIN_H
+
+struct chain {
+    const char *model;          /* JSON */
+    const char *stage;          /* one that has to run it, or part of it; else the test tests nothing */
+    int h, w, c;                /* of the image */
+    int classes;
+    int batch, shards;
+    int rows;                   /* not a multiple of batch: the last batch is short */
+    const char *optimizer;      /* JSON; NULL: SGD with momentum */
+};
+
+/* Loss, gradients, running statistics and the output of a test agree with the double-precision twin,
+ * for a whole batch and for a short one. */
+void chain_is_right(const struct chain *c);
+/* Weights and state after an epoch have the same bits on every instruction set and with 1, 2, 3, 4
+ * and 8 threads, with the update fused or apart. */
+void chain_is_same(const struct chain *c);
+
+#endif
