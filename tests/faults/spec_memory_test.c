@@ -24,6 +24,9 @@
 
 #if OWN_ALLOCATOR
 
+/* The build hides what is not marked, and the libraries would keep the C library's own. */
+#define SEEN_BY_LIBRARIES __attribute__((visibility("default")))
+
 static int counting;            /* within the call under test */
 static long until_failure;      /* allocations; 0: none fails any more */
 static long live;
@@ -38,28 +41,28 @@ static int fails(void)
     return counting && until_failure > 0 && --until_failure == 0;
 }
 
-void *malloc(size_t n)
+SEEN_BY_LIBRARIES void *malloc(size_t n)
 {
     void *p = fails() ? NULL : __libc_malloc(n);
     live += counting && p;
     return p;
 }
 
-void *calloc(size_t n, size_t size)
+SEEN_BY_LIBRARIES void *calloc(size_t n, size_t size)
 {
     void *p = fails() ? NULL : __libc_calloc(n, size);
     live += counting && p;
     return p;
 }
 
-void *realloc(void *old, size_t n)
+SEEN_BY_LIBRARIES void *realloc(void *old, size_t n)
 {
     void *p = fails() ? NULL : __libc_realloc(old, n);
     live += counting && p && !old;
     return p;
 }
 
-void free(void *p)
+SEEN_BY_LIBRARIES void free(void *p)
 {
     live -= counting && p;
     __libc_free(p);
