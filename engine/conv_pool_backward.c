@@ -8,25 +8,24 @@
 /* ------------------------------------------------------------------ first block: weights only */
 
 /* Output channel o, input channel c: k rows of 8 lanes, k of use. */
-INLINE void first_weight(const struct conv_block *b, int k, int o, const float *rows,
-                         const float *dout, const uint16_t *at, const uint16_t *live,
-                         const struct conv_sum *sum, long to, float *db)
+INLINE void first_weight(const struct conv_block *b, int k, const float *rows, const float *dout,
+                         const uint16_t *at, const uint16_t *live, const struct conv_sum *sum,
+                         long to, float *db)
 {
-    const int words = (b->words + 3) & ~3;
-    const long row = b->row;
+    const long row = b->row, op = b->op;
     v8 acc[CONV_POOL_KERNEL];
     float bias = *db;
 
-    UNROLL for (int r = 0; r < k; r++) acc[r] = sum->from ? v8_load(sum->from + to + 8 * r) : v8_set1(0);
-    for (int word = 0; word < words; word += 4) {
+    UNROLL for (int r = 0; r < k; r++)
+        acc[r] = sum->from ? v8_load(sum->from + to + 8 * r) : v8_set1(0);
+    for (int word = 0; word < b->words; word += 4, at += 64, dout += 64 * op) {
         uint64_t bits;
-        memcpy(&bits, live + o * words + word, sizeof bits);
+        memcpy(&bits, live + word, sizeof bits);
         for (; bits; bits &= bits - 1) {
-            int p = 16 * word + __builtin_ctzll(bits);
-            float d = dout[(long)p * b->op + o];
-            const float *x = rows + at[o * 16 * b->words + p];
-            UNROLL for (int r = 0; r < k; r++)
-                acc[r] = v8_fma(v8_set1(d), v8_load(x + row * r), acc[r]);
+            const long p = __builtin_ctzll(bits);
+            const float *x = rows + at[p], d = dout[p * op];
+            UNROLL for (int r = 0; r < k; r++, x += row)
+                acc[r] = v8_fma(v8_set1(d), v8_load(x), acc[r]);
             bias += d;
         }
     }
@@ -44,7 +43,8 @@ INLINE void first_weights(const struct conv_block *b, int k, const float *rows, 
         float *out = sum->out + b->grad_bias + o, db = 0;
         for (int c = 0; c < b->c; c++) {
             db = sum->from ? sum->from[b->grad_bias + o] : 0;
-            first_weight(b, k, o, rows + (long)c * b->h * b->row, dout, at, live, sum,
+            first_weight(b, k, rows + (long)c * b->h * b->row, dout + o, at + o * 16L * b->words,
+                         live + o * ((b->words + 3) & ~3), sum,
                          b->grad_weight + ((long)o * b->c + c) * k * 8, &db);
         }
         *out = sum->plus ? sum->plus[b->grad_bias + o] + db : db;
@@ -81,14 +81,14 @@ struct later_back {
     struct conv_sum sum;
 };
 
-/* The most vectors of a window that are held at once, and for each kernel size how many of its rows
- * that makes. */
+/* The most vectors of two overlapping windows that are held at once, and for each kernel size how many
+ * of its rows that makes. */
 #if defined ISA_AVX512
-enum { WINDOW_MAX = 25 };
+enum { WINDOW_MAX = 30 };
 #define WINDOW_SIZES(X) X(1, 1) X(2, 2) X(3, 3) X(4, 4) X(5, 5) X(6, 4) X(7, 3)
 #else
 enum { WINDOW_MAX = 12 };
-#define WINDOW_SIZES(X) X(1, 1) X(2, 2) X(3, 3) X(4, 3) X(5, 2) X(6, 2) X(7, 1)
+#define WINDOW_SIZES(X) X(1, 1) X(2, 2) X(3, 3) X(4, 2) X(5, 2) X(6, 1) X(7, 1)
 #endif
 
 #define V v8

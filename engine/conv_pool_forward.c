@@ -80,9 +80,62 @@ KERNEL void spread_planes(const struct conv_image *im, const struct conv_block *
         }
 }
 
+#if defined ISA_AVX512
+/* Lane j is column first + step * j of a row whose columns 0..15 and w-16..w-1 are two vectors. */
+INLINE __m512i column_index(int w, int first, int step)
+{
+    const __m512i lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    __m512i c = _mm512_add_epi32(_mm512_mullo_epi32(lane, _mm512_set1_epi32(step)),
+                                 _mm512_set1_epi32(first));
+    __mmask16 right = _mm512_cmpgt_epi32_mask(c, _mm512_set1_epi32(15));
+    return _mm512_mask_add_epi32(c, right, c, _mm512_set1_epi32(32 - w));
+}
+
+/* One colour, 16 to 32 columns: a row is two registers, and what is stored are permutations. */
+INLINE void read_narrow(const struct conv_image *im, int k, int pw, const uint8_t *image,
+                        float *planes, float *rows, bool exact)
+{
+    const v16 mean = v_set1(im->mean[0]), std = v_set1(im->std[0]), factor = v_set1(1 / im->std[0]);
+    const long plane = im->plane, row = im->row;
+    const int w = im->w, segments = rows ? (int)(row / 16) : 0;
+    __m512i column[CONV_POOL_KERNEL + 1], segment[4];
+
+    UNROLL for (int b = 0; b <= k; b++) column[b] = column_index(w, b, 2);
+    UNROLL for (int i = 0; i < 4; i++) segment[i] = column_index(w, 8 * i, 1);
+    for (int y = 0; y < im->h; y++, image += w, rows += row) {
+        v16 lo = scale_bytes(v_from_u8(image), mean, std, factor, exact);
+        v16 hi = scale_bytes(v_from_u8(image + w - 16), mean, std, factor, exact);
+        float *to = planes + (y & 1) * (k + 1) * plane + (y >> 1) * pw;
+        UNROLL for (int i = 0; i < 4; i++)
+            if (i < segments)
+                v_store(rows + 16 * i, _mm512_permutex2var_ps(lo, segment[i], hi));
+        UNROLL for (int b = 0; b <= k; b++)
+            v_store(to + b * plane, _mm512_permutex2var_ps(lo, column[b], hi));
+    }
+}
+
+KERNEL void read_narrow_5(const struct conv_image *im, int pw, const uint8_t *image, float *planes,
+                          float *rows)
+{
+    read_narrow(im, 5, pw, image, planes, rows, true);
+}
+KERNEL void read_narrow_3(const struct conv_image *im, int pw, const uint8_t *image, float *planes,
+                          float *rows)
+{
+    read_narrow(im, 3, pw, image, planes, rows, true);
+}
+#endif
+
 void ISA_FN(conv_image_read)(const struct conv_image *im, const struct conv_block *first,
                              const uint8_t *image, float *flat, float *planes, float *rows)
 {
+#if defined ISA_AVX512
+    if (im->c == 1 && im->w >= 16 && im->w <= 32 && is_power_of_two(im->std[0]) &&
+        (first->k == 5 || first->k == 3)) {
+        (first->k == 5 ? read_narrow_5 : read_narrow_3)(im, first->pw, image, planes, rows);
+        return;
+    }
+#endif
     for (int c = 0; c < im->c; c++) {
         read_plane(im, c, image, flat);
         spread_planes(im, first, flat, planes + c * 2 * (first->k + 1) * im->plane);
@@ -120,30 +173,41 @@ struct first {
     uint16_t *at, *live;
 };
 
-/* Channels o .. o + n - 1 at sixteen positions: acc[4 i + corner]. k and n are constants. */
+/* Channels o .. o + n - 1 at sixteen positions: acc[4 i + corner]. k and n are constants. The compiler
+ * is kept from knowing addresses: it would keep too many inputs, and spill. */
 INLINE void first_tile(const struct first *f, int k, int n, int o, int block, v16 *acc)
 {
     const struct conv_block *b = f->b;
-    const long plane = f->plane, ws = (long)b->c * k * 8;
-    const float *q = f->planes + 16 * block, *w = f->w + o * ws;
+    const long plane = f->plane, ws = (long)b->c * k * 8, odd = (k + 1) * plane;
+    const float *q = f->planes + 16 * block, *w[TILE];
 
     UNROLL for (int i = 0; i < 4 * n; i++) acc[i] = v_set1(f->bias[o + i / 4]);
-    for (int c = 0; c < b->c; c++, q += 2 * (k + 1) * plane)
-        for (int ky = 0; ky < k; ky++, w += 8) {
-            const float *top = q + (ky & 1) * (k + 1) * plane + (ky >> 1) * b->pw;
-            const float *low = q + (~ky & 1) * (k + 1) * plane + ((ky + 1) >> 1) * b->pw;
-            const float *wk = w;
-            HIDE(wk);
+    UNROLL for (int i = 0; i < n; i++) {
+        w[i] = f->w + (o + i) * ws;
+        HIDE(w[i]);
+    }
+    for (int c = b->c; c > 0; c--, q += 2 * odd) {
+        const float *top = q, *low = q + odd;
+        for (int ky = 0; ky < k; ky++) {
+            const float *x0 = top, *x2 = low;
             UNROLL for (int kx = 0; kx < k; kx++) {
-                v16 x[4] = { v_load(top + kx * plane), v_load(top + (kx + 1) * plane),
-                             v_load(low + kx * plane), v_load(low + (kx + 1) * plane) };
+                v16 x[4] = { v_load(x0), v_load(x0 + plane), v_load(x2), v_load(x2 + plane) };
                 UNROLL for (int i = 0; i < n; i++) {
-                    v16 wv = v_set1(wk[i * ws + kx]);
+                    v16 wv = v_set1(w[i][kx]);
                     UNROLL for (int j = 0; j < 4; j++)
                         acc[4 * i + j] = v_fma(wv, x[j], acc[4 * i + j]);
                 }
+                x0 += plane;
+                x2 += plane;
+                HIDE(x0);
+                HIDE(x2);
             }
+            UNROLL for (int i = 0; i < n; i++) w[i] += 8;
+            const float *next = top + b->pw;    /* rows alternate between the even and the odd planes */
+            top = low;
+            low = next;
         }
+    }
 }
 
 /* Pools a tile into out[channel][16] and notes the winners. */
@@ -256,6 +320,16 @@ struct later {
     uint16_t *at, *live, *corner;
 };
 
+/* One input channel of one tap. */
+INLINE void later_tap(int n, long step, const float *x, const float *y, const float *w, v16 *acc)
+{
+    v16 wv = v_load(w);
+
+    UNROLL for (int j = 0; j < 2 * n; j++) acc[j] = v_fma(v_set1(x[j * step]), wv, acc[j]);
+    UNROLL for (int j = 0; j < 2 * n; j++)
+        acc[2 * n + j] = v_fma(v_set1(y[j * step]), wv, acc[2 * n + j]);
+}
+
 /* Two rows of 2 n positions from pooled (py, px) on: acc[row * 2 n + column]. cp and n are constants
  * (cp 0: the block's). */
 INLINE void later_tile(const struct later *f, int cp, int n, int py, int px, v16 *acc)
@@ -263,6 +337,7 @@ INLINE void later_tile(const struct later *f, int cp, int n, int py, int px, v16
     const struct conv_block *b = f->b;
     const long step = cp ? cp : b->cp, row = b->w * step;
     const float *in = f->in + 2 * py * row + 2 * px * step, *w = f->w;
+    const int channels = b->c;
 
     UNROLL for (int j = 0; j < 4 * n; j++) acc[j] = f->bias;
     for (int ky = 0; ky < b->k; ky++)
@@ -270,13 +345,8 @@ INLINE void later_tile(const struct later *f, int cp, int n, int py, int px, v16
             const float *x = in + ky * row + kx * step, *y = x + row;
             HIDE(x);
             HIDE(y);
-            for (int i = 0; i < b->c; i++, x++, y++, w += 16) {
-                v16 wv = v_load(w);
-                UNROLL for (int j = 0; j < 2 * n; j++)
-                    acc[j] = v_fma(v_set1(x[j * step]), wv, acc[j]);
-                UNROLL for (int j = 0; j < 2 * n; j++)
-                    acc[2 * n + j] = v_fma(v_set1(y[j * step]), wv, acc[2 * n + j]);
-            }
+            for (int i = channels; i > 0; i--, x++, y++, w += 16)
+                later_tap(n, step, x, y, w, acc);
         }
 }
 

@@ -6,73 +6,97 @@
  * k and cp (0: the block's) are constants where it pays.
  */
 
-/* Gradient of the input at one pooling window's corner: din += dout[o] * w[o] over the live o. */
-INLINE void W(input_window)(const struct later_back *f, int k, int cp, int rows, long from,
-                            const float *w, const float *dout, const uint16_t *corner)
+/* Adds dout[o] * w[o] over the live o of one corner to a window that begins at column `shift` of the
+ * k + 1 columns in acc. */
+INLINE void W(input_corner)(int k, int shift, int groups, int rows, long step, const float *w,
+                            const float *dout, const uint16_t *live, V *acc)
 {
-    const struct conv_block *b = f->b;
-    const long step = cp ? cp : b->cp, row = b->w * step, ws = (long)k * k * step;
-    float *x = f->din + from;
-    V acc[WINDOW_MAX];
+    const long ws = (long)k * k * step;
 
-    UNROLL for (int t = 0; t < rows * k; t++) acc[t] = VLOAD(x + t / k * row + t % k * step);
-    for (int g = 0; g < b->lanes / 16; g++)
-        for (unsigned bits = corner[4 * g]; bits; bits &= bits - 1) {
-            int o = 16 * g + __builtin_ctz(bits);
-            V d = VSET1(dout[o]);
+    for (int g = 0; g < groups; g++, w += 16 * ws, dout += 16)
+        for (unsigned bits = live[4 * g]; bits; bits &= bits - 1) {
+            const int o = __builtin_ctz(bits);
             const float *wo = w + o * ws;
-            UNROLL for (int t = 0; t < rows * k; t++) acc[t] = VFMA(d, VLOAD(wo + t * step), acc[t]);
-        }
-    UNROLL for (int t = 0; t < rows * k; t++) VSTORE(x + t / k * row + t % k * step, acc[t]);
-}
-
-INLINE void W(input)(const struct later_back *f, int k, int cp, int rows)
-{
-    const struct conv_block *b = f->b;
-    const long step = cp ? cp : b->cp, row = b->w * step;
-    const int groups = b->lanes / 16;
-
-    for (int p = 0; p < b->positions; p++)
-        for (int corner = 0; corner < 4; corner++) {
-            const uint16_t *live = f->corner + (long)p * groups * 4 + corner;
-            unsigned any = 0;
-            for (int g = 0; g < groups; g++)
-                any |= live[4 * g];
-            if (!any)
-                continue;
-            long at = (2L * (p / b->pw) + (corner >> 1)) * row + (2L * (p % b->pw) + (corner & 1)) * step;
-            for (int c = 0; c < step; c += VN) {
-                int r = 0;
-                for (; r + rows <= k; r += rows)
-                    W(input_window)(f, k, cp, rows, at + r * row + c, f->w + r * k * step + c,
-                                    f->dout + (long)p * b->op, live);
-                for (; rows > 1 && r < k; r++)
-                    W(input_window)(f, k, cp, 1, at + r * row + c, f->w + r * k * step + c,
-                                    f->dout + (long)p * b->op, live);
+            V d = VSET1(dout[o]);
+            UNROLL for (int t = 0; t < rows * k; t++) {
+                const int to = t / k * (k + 1) + t % k + shift;
+                acc[to] = VFMA(d, VLOAD(wo + t * step), acc[to]);
             }
         }
 }
 
-/* Gradient of output channel o's weights, `rows` of its kernel, VN input channels. `from` is the
- * place in the input (relative to a window) and in the kernel `at` that of the sum. */
-INLINE void W(weight_window)(const struct later_back *f, int k, int cp, int rows, int o, long from,
-                             long at)
+/* Gradient of the input at the two upper or the two lower corners of a pooling window: `rows` rows of
+ * their kernel windows, which overlap, VN channels. */
+INLINE void W(input_window)(int k, int groups, int rows, long step, long row, float *x,
+                            const float *w, const float *dout, const uint16_t *live)
+{
+    float *xr[CONV_POOL_KERNEL];
+    V acc[WINDOW_MAX];
+
+    UNROLL for (int r = 0; r < rows; r++) {
+        xr[r] = x + r * row;
+        HIDE(xr[r]);            /* else each vector's address is worked out by itself */
+    }
+    UNROLL for (int t = 0; t < rows * (k + 1); t++)
+        acc[t] = VLOAD(xr[t / (k + 1)] + t % (k + 1) * step);
+    W(input_corner)(k, 0, groups, rows, step, w, dout, live, acc);
+    W(input_corner)(k, 1, groups, rows, step, w, dout, live + 1, acc);
+    UNROLL for (int t = 0; t < rows * (k + 1); t++)
+        VSTORE(xr[t / (k + 1)] + t % (k + 1) * step, acc[t]);
+}
+
+INLINE void W(input)(const struct later_back *f, int k, int cp, int narrow, int rows)
 {
     const struct conv_block *b = f->b;
-    const long step = cp ? cp : b->cp, row = b->w * step;
+    const long step = cp ? cp : b->cp, row = b->w * step, op = b->op;
+    const int groups = narrow ? 1 : b->lanes / 16, pw = b->pw;
+    const uint16_t *corner = f->corner;
+    const float *dout = f->dout;
+    float *line = f->din;
+
+    for (int py = b->ph; py > 0; py--, line += 2 * row) {
+        float *window = line;
+        for (int px = pw; px > 0; px--, dout += op, corner += 4 * groups, window += 2 * step)
+            for (int low = 0; low < 2; low++)
+                for (int c = 0; c < step; c += VN) {
+                    const float *w = f->w + c;
+                    float *x = window + low * row + c;
+                    int r = 0;
+                    for (; r + rows <= k; r += rows, x += rows * row, w += rows * k * step)
+                        W(input_window)(k, groups, rows, step, row, x, w, dout, corner + 2 * low);
+                    for (; rows > 1 && r < k; r++, x += row, w += k * step)
+                        W(input_window)(k, groups, 1, step, row, x, w, dout, corner + 2 * low);
+                }
+    }
+}
+
+/* Gradient of output channel o's weights: `rows` rows of its kernel, VN input channels. `in` is where
+ * they begin in the input relative to a window, `at` in a shard's gradient. */
+INLINE void W(weight_window)(const struct later_back *f, int k, int cp, int narrow, int rows, int o,
+                             const float *in, long at)
+{
+    const struct conv_block *b = f->b;
+    const long step = cp ? cp : b->cp, row = b->w * step, op = b->op;
+    const long lanes = narrow ? 16 : b->lanes;
+    const float *dout = f->dout + o;
+    const uint16_t *live = f->live + o, *window = f->at + o;
     V acc[WINDOW_MAX];
 
     if (f->sum.from)
         UNROLL for (int t = 0; t < rows * k; t++) acc[t] = VLOAD(f->sum.from + at + t * step);
     else
         UNROLL for (int t = 0; t < rows * k; t++) acc[t] = VSET1(0);
-    for (int word = 0; word < b->words; word++)
-        for (unsigned bits = f->live[word * b->lanes + o]; bits; bits &= bits - 1) {
-            int p = 16 * word + __builtin_ctz(bits);
-            V d = VSET1(f->dout[(long)p * b->op + o]);
-            const float *x = f->in + f->at[(long)p * b->lanes + o] + from;
+    for (int word = b->words; word > 0; word--, live += lanes, window += 16 * lanes, dout += 16 * op)
+        for (unsigned bits = *live; bits; bits &= bits - 1) {
+            const long p = __builtin_ctz(bits);
+            const float *x = in + window[p * lanes], *xr[CONV_POOL_KERNEL];
+            V d = VSET1(dout[p * op]);
+            UNROLL for (int r = 0; r < rows; r++) {
+                xr[r] = x + r * row;
+                HIDE(xr[r]);
+            }
             UNROLL for (int t = 0; t < rows * k; t++)
-                acc[t] = VFMA(d, VLOAD(x + t / k * row + t % k * step), acc[t]);
+                acc[t] = VFMA(d, VLOAD(xr[t / k] + t % k * step), acc[t]);
         }
     if (f->sum.plus)
         UNROLL for (int t = 0; t < rows * k; t++)
@@ -80,7 +104,7 @@ INLINE void W(weight_window)(const struct later_back *f, int k, int cp, int rows
     UNROLL for (int t = 0; t < rows * k; t++) VSTORE(f->sum.out + at + t * step, acc[t]);
 }
 
-INLINE void W(weight)(const struct later_back *f, int k, int cp, int rows)
+INLINE void W(weight)(const struct later_back *f, int k, int cp, int narrow, int rows)
 {
     const struct conv_block *b = f->b;
     const long step = cp ? cp : b->cp, row = b->w * step;
@@ -90,25 +114,26 @@ INLINE void W(weight)(const struct later_back *f, int k, int cp, int rows)
             long at = b->grad_weight + (long)o * k * k * step + c;
             int r = 0;
             for (; r + rows <= k; r += rows)
-                W(weight_window)(f, k, cp, rows, o, r * row + c, at + r * k * step);
+                W(weight_window)(f, k, cp, narrow, rows, o, f->in + r * row + c, at + r * k * step);
             for (; rows > 1 && r < k; r++)
-                W(weight_window)(f, k, cp, 1, o, r * row + c, at + r * k * step);
+                W(weight_window)(f, k, cp, narrow, 1, o, f->in + r * row + c, at + r * k * step);
         }
 }
 
 #if defined ISA_SCALAR
 static void W(later)(const struct later_back *f)
 {
-    W(input)(f, f->b->k, 0, 1);
-    W(weight)(f, f->b->k, 0, 1);
+    W(input)(f, f->b->k, 0, 0, 1);
+    W(weight)(f, f->b->k, 0, 0, 1);
 }
 #else
-/* A kernel for each size, cut to `rows` at a time; `wide` for more than one vector of channels. */
-#define WINDOW_KERNELS(k, rows)                                                             \
-    KERNEL void W(input_##k)(const struct later_back *f) { W(input)(f, k, VN, rows); }        \
-    KERNEL void W(weight_##k)(const struct later_back *f) { W(weight)(f, k, VN, rows); }      \
-    KERNEL void W(input_wide_##k)(const struct later_back *f) { W(input)(f, k, 0, rows); }    \
-    KERNEL void W(weight_wide_##k)(const struct later_back *f) { W(weight)(f, k, 0, rows); }
+/* A kernel for each size, cut to `rows` at a time; `wide` for more than one vector of input channels
+ * or more than 16 outputs. */
+#define WINDOW_KERNELS(k, rows)                                                              \
+    KERNEL void W(input_##k)(const struct later_back *f) { W(input)(f, k, VN, 1, rows); }      \
+    KERNEL void W(weight_##k)(const struct later_back *f) { W(weight)(f, k, VN, 1, rows); }    \
+    KERNEL void W(input_wide_##k)(const struct later_back *f) { W(input)(f, k, 0, 0, rows); }  \
+    KERNEL void W(weight_wide_##k)(const struct later_back *f) { W(weight)(f, k, 0, 0, rows); }
 WINDOW_SIZES(WINDOW_KERNELS)
 #undef WINDOW_KERNELS
 
@@ -120,7 +145,7 @@ static void W(later)(const struct later_back *f)
         WINDOW_SIZES(WINDOW_ROW)
     };
 #undef WINDOW_ROW
-    const int k = f->b->k, wide = f->b->cp != VN;
+    const int k = f->b->k, wide = f->b->cp != VN || f->b->lanes != 16;
 
     kernels[k][wide][0](f);
     kernels[k][wide][1](f);

@@ -106,20 +106,23 @@ enum { VR = 8 };
 INLINE void step_columns(const struct dense_back *k, int n, int wide, long i)
 {
     const float *d = k->d;
-    float *w = k->apply->w + k->from + i, *v = k->apply->s[0] + k->from + i;
+    float *w = k->apply->w + k->from + i, *v = k->apply->s[0] + k->from + i, *dx = k->dx + i;
+    const long ld = k->ld, ds = k->ds, xs = k->xs, dxs = k->dxs;
+    const bool want_dx = k->dx;
+    const int rows = k->rows;
     const vr rate = R(set1)(k->apply->o->k[0]), momentum = R(set1)(k->apply->o->k[1]);
     vr x[8][2], acc[8][2];
 
     UNROLL for (int b = 0; b < n; b++)
         UNROLL for (int j = 0; j < wide; j++) {
-            x[b][j] = R(load)(k->x + b * k->xs + i + VR * j);
+            x[b][j] = R(load)(k->x + b * xs + i + VR * j);
             acc[b][j] = R(set1)(0);
-            if (k->dx)
-                __builtin_prefetch(k->dx + b * k->dxs + i + VR * j, 1);
+            if (want_dx)
+                __builtin_prefetch(dx + b * dxs + VR * j, 1);
         }
-    for (int o = 0; o < k->rows; o++, w += k->ld, v += k->ld, d++) {
+    for (int o = rows; o > 0; o--, w += ld, v += ld, d++) {
         vr dv[8];
-        UNROLL for (int b = 0; b < n; b++) dv[b] = R(set1)(d[b * k->ds]);
+        UNROLL for (int b = 0; b < n; b++) dv[b] = R(set1)(d[b * ds]);
         UNROLL for (int j = 0; j < wide; j++) {
             vr wv = R(load)(w + VR * j), g[8];
             UNROLL for (int b = 0; b < n; b++) acc[b][j] = R(fma)(dv[b], wv, acc[b][j]);
@@ -131,10 +134,9 @@ INLINE void step_columns(const struct dense_back *k, int n, int wide, long i)
             R(store)(w + VR * j, R(fma)(rate, speed, wv));
         }
     }
-    if (k->dx)
+    if (want_dx)
         UNROLL for (int b = 0; b < n; b++)
-            UNROLL for (int j = 0; j < wide; j++)
-                R(store)(k->dx + b * k->dxs + i + VR * j, acc[b][j]);
+            UNROLL for (int j = 0; j < wide; j++) R(store)(dx + b * dxs + VR * j, acc[b][j]);
 }
 
 INLINE void step(const struct dense_back *k, int n, int wide)
@@ -203,8 +205,20 @@ void ISA_FN(dense_backward)(const struct dense_back *k)
         step_any(k);
 }
 
-void ISA_FN(dense_bias)(const struct apply *a, long from, long count, const float *d, long ds, int n,
-                        int shards)
+/* n samples in n shards, n known to the compiler. */
+INLINE void bias_step(const struct apply *a, long from, long count, const float *d, long ds, int n)
+{
+    for (long i = 0; i < count; i += 16) {
+        v16 g[8];
+        UNROLL for (int b = 0; b < n; b++) g[b] = v_load(d + b * ds + i);
+        UNROLL for (int s = 1; s < n; s *= 2)
+            UNROLL for (int b = 0; b < n; b += 2 * s) g[b] = v_add(g[b], g[b + s]);
+        apply16(a, from + i, g[0]);
+    }
+}
+
+KERNEL void bias_any(const struct apply *a, long from, long count, const float *d, long ds, int n,
+                     int shards)
 {
     const unsigned filled = shards_filled(n, shards);
 
@@ -218,4 +232,15 @@ void ISA_FN(dense_bias)(const struct apply *a, long from, long count, const floa
         }
         apply16(a, from + i, shard_tree(sum, shards, filled));
     }
+}
+
+void ISA_FN(dense_bias)(const struct apply *a, long from, long count, const float *d, long ds, int n,
+                        int shards)
+{
+    if (n == shards && n == 4)
+        bias_step(a, from, count, d, ds, 4);
+    else if (n == shards && n == 1)
+        bias_step(a, from, count, d, ds, 1);
+    else
+        bias_any(a, from, count, d, ds, n, shards);
 }
