@@ -107,6 +107,9 @@ enum key_kind {
     KEY_KIND_COUNT
 };
 
+/* Of a feature's or a column's name; data/ keeps as many. */
+enum { KEY_OWN_NAME_MAX = 63 };
+
 enum key_flag {
     KEY_REQUIRED = 1 << 0,
     KEY_HEAD = 1 << 1,          /* exactly one head of a map is given */

@@ -527,6 +527,18 @@ static int read_map_key(struct reader *r, const struct key *k, const struct valu
     return read_map(r, k->of, v, out, err);
 }
 
+/* A name of the user's own, of a feature, a column or a node. */
+static int check_own_name(const struct reader *r, const struct value *v, struct err *err)
+{
+    char place[PLACE];
+
+    if (*v->key && strlen(v->key) <= KEY_OWN_NAME_MAX)
+        return 0;
+    value_place(v, r->file, 1, place, sizeof place);
+    return err_set(err, ERR_INVALID, "%s: expected a name of 1 to %d bytes, got \"%.40s%s\"", place,
+                   KEY_OWN_NAME_MAX, v->key, *v->key ? "..." : "");
+}
+
 static int read_named(struct reader *r, const struct key *k, const struct value *v, json_t **out,
                       struct err *err)
 {
@@ -538,9 +550,7 @@ static int read_named(struct reader *r, const struct key *k, const struct value 
         return wrong_key(r, k, v, err);
     for (const struct value *c = v->child; c; c = c->next) {
         json_t *made = NULL;
-        if (!*c->key)
-            return unknown_key(r, c, k->name, NULL, err);
-        if (read_map(r, k->of, c, &made, err) < 0)
+        if (check_own_name(r, c, err) < 0 || read_map(r, k->of, c, &made, err) < 0)
             return -(int)err->code;
         if (json_object_set_new(map, c->key, made) < 0)
             return no_memory(err);
@@ -562,7 +572,7 @@ static int read_text_map(struct reader *r, const struct key *k, const struct val
         return wrong_key(r, k, v, err);
     for (const struct value *c = v->child; c; c = c->next) {
         json_t *made = NULL;
-        if (read_text(r, &item, c, &made, err) < 0)
+        if (check_own_name(r, c, err) < 0 || read_text(r, &item, c, &made, err) < 0)
             return -(int)err->code;
         if (json_object_set_new(map, c->key, made) < 0)
             return no_memory(err);

@@ -214,6 +214,11 @@ int set_apply(struct value *root, const char *arg, struct err *err)
     if (root->kind != VALUE_MAP)
         return 0;               /* not a spec, which normal_form says better */
     snprintf(path, sizeof path, "%.*s", (int)(equals - arg), arg);
+    for (size_t n = strlen(path), i = 0, len; i < n; i += len) {
+        len = yaml_utf8_length(path + i, n - i);
+        if (!len || (unsigned char)path[i] < 0x20)
+            return refuse(&w, err, "the key is not a text in UTF-8");
+    }
     long_path(root, path, full, sizeof full);
     if (yaml_parse(equals + 1, strlen(equals + 1), arg, arg, &v, err) < 0 ||
         walk_path(&w, full, err) < 0)

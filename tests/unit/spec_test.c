@@ -612,6 +612,9 @@ static void a_wrong_set_names_the_argument(void **state)
           "--set model[0].linear.ot=3: unknown key \"ot\" in linear (did you mean \"out\"?)" },
         { "epochs=[1", "--set epochs=[1: not YAML: while parsing a flow sequence, did not find "
                        "expected ',' or ']'" },
+        { "data.features.a\xff.hash=1",
+          "--set data.features.a .hash=1: the key is not a text in UTF-8" },
+        { "data.a\x1b[2J=1", "--set data.a [2J=1: the key is not a text in UTF-8" },
         { "loss=", "t.yaml:1:1: loss: a spec needs this key: what training makes small" },
         { "a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a=1",
           "--set a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a=1: the key is nested too deep" },
