@@ -92,16 +92,16 @@ INLINE v16 v_poly(v16 x, const float *c, int n)
     return r;
 }
 
-/* e^(r + low) * 2^n with |r| <= 0.35; low is a correction far below r. Two factors, since 2^n alone
- * may be out of range where the product is not. */
-INLINE v16 v_exp_scaled(v16 r, v16 low, v16 n)
+/* e^r * 2^n with |r| <= 0.35. Two factors, since 2^n alone may be out of range where the product
+ * is not. */
+INLINE v16 v_exp_scaled(v16 r, v16 n)
 {
     static const float c[] = { 1.9875691500e-4f, 1.3981999507e-3f, 8.3334519073e-3f,
                                4.1665795894e-2f, 1.6666665459e-1f, 5.0000001201e-1f };
-    v16 p = v_fma(v_poly(r, c, 6), v_mul(r, r), low);
+    v16 p = v_fma(v_poly(r, c, 6), v_mul(r, r), r);
     v16 half = v_round(v_mul(n, v_set1(0.5f)));
 
-    p = v_add(v_add(p, r), v_set1(1));
+    p = v_add(p, v_set1(1));
     return v_mul(v_mul(p, v_pow2(half)), v_pow2(v_sub(n, half)));
 }
 
@@ -113,7 +113,7 @@ INLINE v16 v_exp(v16 x)
     v16 n = v_round(v_mul(y, v_set1(1.44269504f)));
     v16 r = v_fma(n, v_set1(-0.693359375f), y);
     r = v_fma(n, v_set1(2.12194440e-4f), r);
-    return v_keep_nan(x, v_exp_scaled(r, v_zero(), n));
+    return v_keep_nan(x, v_exp_scaled(r, n));
 }
 
 /* The polynomial part of log(1 + f), -0.3 <= f <= 0.42: log = f - f^2 / 2 + f^3 P(f). */
@@ -172,7 +172,7 @@ INLINE v16 v_pow(v16 x, v16 y)
     p = v_sel_eq(p, p, p, v_zero());
     v16 n = v_round(v_mul(p, v_set1(1.44269504f)));
     v16 r = v_fma(n, v_set1(2.12194440e-4f), v_fma(n, v_set1(-0.693359375f), p));
-    v16 z = v_exp_scaled(r, p_low, n);
+    v16 z = v_exp_scaled(v_add(r, p_low), n);
 
     z = v_sel_eq(x, v_zero(), v_sel_gt(y, v_zero(), v_zero(), v_set1(INFINITY)), z);
     z = v_sel_eq(y, v_zero(), v_set1(1), z);
@@ -198,7 +198,7 @@ INLINE v16 v_erf(v16 x)
 {
     static const float t[] = { 7.853861353153693e-5f, -8.010193625184903e-4f, 5.188327685732524e-3f,
                                -2.685381193529856e-2f, 1.128358514861418e-1f,
-                               -3.761262582423300e-1f, 1.128379165726710f };
+                               -3.761262582423300e-1f, 0.128379165726710f };
     static const float p[] = { 2.326819970068386e-2f, -1.387039388740657e-1f, 3.687424674597105e-1f,
                                -5.824733027278666e-1f, 6.210004621745983e-1f,
                                -4.944515323274145e-1f, 3.404879937665872e-1f,
@@ -208,7 +208,7 @@ INLINE v16 v_erf(v16 x)
                                4.218463358204948e-1f, -2.820767439740514e-1f,
                                5.641895067754075e-1f };
     v16 a = v_abs(x), z = v_mul(x, x);
-    v16 near = v_mul(x, v_poly(z, t, 7));
+    v16 near = v_fma(x, v_poly(z, t, 7), x);
     v16 i = v_div(v_set1(1), a), q = v_mul(i, i);
     v16 tail = v_sel_gt(v_set1(2), a, v_poly(q, p, 9), v_poly(q, r, 8));
     tail = v_mul(v_mul(v_exp(v_neg(z)), i), tail);
