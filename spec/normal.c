@@ -5,19 +5,11 @@
  */
 #include "spec/normal.h"
 
-#include <locale.h>
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "spec/keys.h"
+#include "spec/normal_int.h"
 #include "spec/scan.h"
-
-struct reader {
-    const char *file;
-    const char *format;         /* of data.train: "idx", "csv", ...; NULL: unknown */
-    locale_t c;                 /* a user's locale may write 0,5 */
-};
 
 static int read_key(struct reader *r, const struct key *k, const struct value *v, json_t **out,
                     struct err *err);
@@ -38,107 +30,21 @@ static int give(json_t *made, json_t **out, struct err *err)
     return 0;
 }
 
-enum { PLACE = 160, PATH = 160 };      /* leaves room for the sentence in struct err */
-
-/* "file:12:5: model[3].linear.out: " for a value, written once for all messages. */
-static void where(const struct reader *r, const struct value *v, int of_key, char *out, size_t size)
-{
-    char place[PLACE], path[PATH];
-
-    value_place(v, r->file, of_key, place, sizeof place);
-    value_path(v, path, sizeof path);
-    snprintf(out, size, "%s: %s%s", place, path, *path ? ": " : "");
-}
-
-/* What was found, for "expected ..., got ...". */
-static void got(const struct value *v, char *out, size_t size)
-{
-    if (value_is_null(v))
-        snprintf(out, size, "nothing");
-    else if (v->kind != VALUE_SCALAR && !v->n)
-        snprintf(out, size, "an empty %s", v->kind == VALUE_LIST ? "list" : "map");
-    else if (v->kind == VALUE_LIST)
-        snprintf(out, size, "a list of %d", v->n);
-    else if (v->kind == VALUE_MAP)
-        snprintf(out, size, "a map");
-    else
-        snprintf(out, size, "\"%.40s%s\"", v->text, strlen(v->text) > 40 ? "..." : "");
-}
-
-static int wrong(const struct reader *r, const struct value *v, const char *expected,
-                 struct err *err)
-{
-    char at[PLACE + PATH + 8], found[64];
-
-    where(r, v, 0, at, sizeof at);
-    got(v, found, sizeof found);
-    return err_set(err, ERR_INVALID, "%sexpected %s, got %s", at, expected, found);
-}
-
 static int in_range(const struct key *k, double x)
 {
     return (k->flags & KEY_OPEN ? x > k->min : x >= k->min) &&
            (k->flags & KEY_BELOW ? x < k->max : x <= k->max);
 }
 
-/* What makes a value that looks right wrong, and how to write it. */
-static void hint(const struct reader *r, const struct key *k, const struct value *v, char *out,
-                 size_t size)
-{
-    const char *t = v->kind == VALUE_SCALAR ? v->text : "";
-    size_t sign = *t == '-' || *t == '+';
-    double x;
-
-    out[0] = 0;
-    if (k->kind == KEY_BOOL || k->kind == KEY_HEADER || k->kind == KEY_SHUFFLE) {
-        if (key_is_word("yes|Yes|YES|on|On|ON|True|TRUE|y|Y", t))
-            snprintf(out, size, " (write true)");
-        else if (key_is_word("no|No|NO|off|Off|OFF|False|FALSE|n|N", t))
-            snprintf(out, size, " (write false)");
-        return;
-    }
-    int whole = k->kind == KEY_WHOLE || k->kind == KEY_PAIR || k->kind == KEY_WHOLES;
-    if ((!whole && k->kind != KEY_NUMBER && k->kind != KEY_NUMBERS) || !*t)
-        return;
-    if (t[strspn(t + sign, "0123456789_") + sign] == 0 && strchr(t, '_'))
-        snprintf(out, size, " (write it without \"_\")");
-    else if (strncmp(t + sign, "0x", 2) == 0 || strncmp(t + sign, "0o", 2) == 0)
-        snprintf(out, size, " (write it in decimal)");
-    else if (t[strspn(t + sign, "0123456789.,") + sign] == 0 && strchr(t, ','))
-        snprintf(out, size, " (write it with a point and without other marks)");
-    else if (!scan_number(t, r->c, &x))
-        return;
-    else if (!v->plain)
-        snprintf(out, size, " (write it without quotes)");
-    else if (x > k->max && k->max > 1e9)        /* a limit that the sentence does not tell */
-        snprintf(out, size, " (at most %.0f)", k->max);
-    else if (whole && t[sign] == '0' && t[sign + 1] >= '0' && t[sign + 1] <= '9')
-        snprintf(out, size, " (write it without the leading zero)");
-    else if (whole && x == floor(x) && fabs(x) < 1e15 && strpbrk(t, ".eE"))
-        snprintf(out, size, " (write %.0f)", x);
-}
-
-static int wrong_key(const struct reader *r, const struct key *k, const struct value *v,
-                     struct err *err)
-{
-    char expected[256], more[100];
-
-    key_expected(k, expected, sizeof expected);
-    hint(r, k, v, more, sizeof more);
-    wrong(r, v, expected, err);
-    size_t n = strlen(err->text);
-    snprintf(err->text + n, sizeof err->text - n, "%s", more);
-    return -(int)err->code;
-}
-
 static int read_text(struct reader *r, const struct key *k, const struct value *v, json_t **out,
                      struct err *err)
 {
     if (v->kind != VALUE_SCALAR || (v->plain && !*v->text))
-        return wrong_key(r, k, v, err);
+        return normal_wrong_key(r, k, v, err);
     if ((k->flags & KEY_NAME) && !key_is_name(v->text))
-        return wrong(r, v, "a name: up to 63 letters, digits, \"_\", \".\" or \"-\", a letter or "
-                     "digit first", err);
+        return normal_wrong(r, v,
+                            "a name: up to 63 letters, digits, \"_\", \".\" or \"-\", a letter or "
+                            "digit first", err);
     return give(json_string(v->text), out, err);
 }
 
@@ -146,20 +52,8 @@ static int read_path(struct reader *r, const struct key *k, const struct value *
                      struct err *err)
 {
     if (v->kind != VALUE_SCALAR || !*v->text)
-        return wrong_key(r, k, v, err);
+        return normal_wrong_key(r, k, v, err);
     return give(json_string(v->text), out, err);
-}
-
-static int unknown_word(const struct reader *r, const struct value *v, const char *what,
-                        const char *near, struct err *err)
-{
-    char at[PLACE + PATH + 8];
-
-    where(r, v, 0, at, sizeof at);
-    if (near)
-        return err_set(err, ERR_INVALID, "%sunknown %s \"%.40s\" (did you mean \"%s\"?)", at, what,
-                       v->text, near);
-    return err_set(err, ERR_INVALID, "%sunknown %s \"%.40s\"", at, what, v->text);
 }
 
 static int read_word(struct reader *r, const struct key *k, const struct value *v, json_t **out,
@@ -171,7 +65,7 @@ static int read_word(struct reader *r, const struct key *k, const struct value *
         return give(json_string(v->text), out, err);
     const char *near = v->kind == VALUE_SCALAR
                            ? key_near_word(k->of, v->text, words, sizeof words) : NULL;
-    wrong_key(r, k, v, err);
+    normal_wrong_key(r, k, v, err);
     size_t n = strlen(err->text);
     if (near)
         snprintf(err->text + n, sizeof err->text - n, " (did you mean \"%s\"?)", near);
@@ -184,7 +78,7 @@ static int read_bool(struct reader *r, const struct key *k, const struct value *
     int yes;
 
     if (!scan_bool(v, &yes))
-        return wrong_key(r, k, v, err);
+        return normal_wrong_key(r, k, v, err);
     return give(json_boolean(yes), out, err);
 }
 
@@ -195,7 +89,7 @@ static int read_whole(struct reader *r, const struct key *k, const struct value 
 
     if (v->kind != VALUE_SCALAR || !v->plain || !scan_whole(v->text, &n) ||
         !in_range(k, (double)n))
-        return wrong_key(r, k, v, err);
+        return normal_wrong_key(r, k, v, err);
     return give(json_integer(n), out, err);
 }
 
@@ -205,7 +99,7 @@ static int read_number(struct reader *r, const struct key *k, const struct value
     double x;
 
     if (v->kind != VALUE_SCALAR || !v->plain || !scan_number(v->text, r->c, &x) || !in_range(k, x))
-        return wrong_key(r, k, v, err);
+        return normal_wrong_key(r, k, v, err);
     return give(json_real(x), out, err);
 }
 
@@ -222,7 +116,7 @@ static int read_list(struct reader *r, const struct key *k, const struct value *
     if (!list)
         return no_memory(err);
     if (v->kind == VALUE_MAP || value_is_null(v) || (v->kind == VALUE_SCALAR && !alone))
-        return wrong_key(r, k, v, err);
+        return normal_wrong_key(r, k, v, err);
     for (const struct value *c = v->kind == VALUE_LIST ? v->child : v; c;
          c = v->kind == VALUE_LIST ? c->next : NULL) {
         json_t *made = NULL;
@@ -232,7 +126,7 @@ static int read_list(struct reader *r, const struct key *k, const struct value *
             return no_memory(err);
     }
     if (k->count && json_array_size(list) != (size_t)k->count)
-        return wrong_key(r, k, v, err);
+        return normal_wrong_key(r, k, v, err);
     *out = TAKE(list);
     return 0;
 }
@@ -241,7 +135,7 @@ static int read_numbers(struct reader *r, const struct key *k, const struct valu
                         struct err *err)
 {
     if (v->kind == VALUE_LIST && !v->n)
-        return wrong_key(r, k, v, err);
+        return normal_wrong_key(r, k, v, err);
     struct key item = *k;
     item.kind = KEY_NUMBER;
     if (v->kind != VALUE_LIST || (k->count && v->n != k->count))
@@ -253,7 +147,7 @@ static int read_wholes(struct reader *r, const struct key *k, const struct value
                        struct err *err)
 {
     if (v->kind != VALUE_LIST)
-        return wrong_key(r, k, v, err);
+        return normal_wrong_key(r, k, v, err);
     struct key item = *k;
     item.kind = KEY_WHOLE;
     return read_list(r, &item, v, 0, read_whole, out, err);
@@ -265,7 +159,7 @@ static int read_pair(struct reader *r, const struct key *k, const struct value *
     json_t *list;
 
     if (v->kind == VALUE_MAP || (v->kind == VALUE_LIST && v->n != 2))
-        return wrong_key(r, k, v, err);
+        return normal_wrong_key(r, k, v, err);
     struct key item = *k;
     if (v->kind == VALUE_LIST)
         item.kind = KEY_WHOLE;
@@ -294,7 +188,7 @@ static int read_paths(struct reader *r, const struct key *k, const struct value 
 {
     if ((v->kind == VALUE_LIST && (!v->n || (k->count && v->n != k->count))) ||
         (v->kind == VALUE_SCALAR && k->count > 1))
-        return wrong_key(r, k, v, err);
+        return normal_wrong_key(r, k, v, err);
     struct key item = *k;
     if (v->kind == VALUE_LIST)
         item.kind = KEY_PATH;
@@ -305,7 +199,7 @@ static int read_group(struct reader *r, const struct key *k, const struct value 
                       struct err *err)
 {
     if (v->kind != VALUE_LIST || v->n < 2)
-        return wrong(r, v, "a list of two names or more", err);
+        return normal_wrong(r, v, "a list of two names or more", err);
     return read_texts(r, k, v, out, err);
 }
 
@@ -341,7 +235,7 @@ static int read_vocabulary(struct reader *r, const struct key *k, const struct v
     if (v->kind == VALUE_LIST && v->n)
         return read_texts(r, k, v, out, err);
     if (!word && !value_is_null(v))     /* null: "payment: vocabulary" */
-        return wrong_key(r, k, v, err);
+        return normal_wrong_key(r, k, v, err);
     return give(json_string("auto"), out, err);
 }
 
@@ -355,14 +249,14 @@ static int read_rows(struct reader *r, const struct key *k, const struct value *
         if (v->n != 2 || low->kind != VALUE_SCALAR || !scan_whole(low->text, &a) || a < 0 ||
             (!value_is_null(high) &&
              (high->kind != VALUE_SCALAR || !scan_whole(high->text, &b) || b < 0)))
-            return wrong_key(r, k, v, err);
+            return normal_wrong_key(r, k, v, err);
     } else if (v->kind != VALUE_SCALAR || !scan_range(v->text, &a, &b)) {
-        return wrong_key(r, k, v, err);
+        return normal_wrong_key(r, k, v, err);
     }
     if (a < 0)
         a = 0;
     if (b >= 0 && b <= a)
-        return wrong(r, v, "a range whose end is beyond its start", err);
+        return normal_wrong(r, v, "a range whose end is beyond its start", err);
     return give(b < 0 ? json_pack("[I, n]", (json_int_t)a)
                       : json_pack("[I, I]", (json_int_t)a, (json_int_t)b), out, err);
 }
@@ -374,14 +268,14 @@ static int read_range(struct reader *r, const struct key *k, const struct value 
     char text[80];
 
     if (v->kind != VALUE_SCALAR)
-        return wrong_key(r, k, v, err);
+        return normal_wrong_key(r, k, v, err);
     if (scan_whole(v->text, &a))
         b = a;
     else if (!scan_range(v->text, &a, &b))
-        return wrong_key(r, k, v, err);
+        return normal_wrong_key(r, k, v, err);
     if (a < k->min || b > k->max || b < a) {
         snprintf(text, sizeof text, "a number or a range from %g to %g", k->min, k->max);
-        return wrong(r, v, text, err);
+        return normal_wrong(r, v, text, err);
     }
     snprintf(text, sizeof text, "%lld..%lld", a, b);
     return give(json_string(text), out, err);
@@ -397,7 +291,7 @@ static int read_every(struct reader *r, const struct key *k, const struct value 
     if (v->kind == VALUE_SCALAR && strcmp(v->text, "never") == 0)
         return give(json_string("never"), out, err);
     if (v->kind != VALUE_SCALAR || !scan_every(v->text, &n, &unit))
-        return wrong_key(r, k, v, err);
+        return normal_wrong_key(r, k, v, err);
     snprintf(text, sizeof text, "%lld %s%s", n, unit, n > 1 ? "s" : "");
     return give(json_string(text), out, err);
 }
@@ -409,7 +303,7 @@ static int read_size(struct reader *r, const struct key *k, const struct value *
 
     if (!digits || digits > 15 || v->text[0] == '0' ||
         (v->text[digits] && !key_is_word("Ki|Mi|Gi|Ti|k|M|G|T", v->text + digits)))
-        return wrong_key(r, k, v, err);
+        return normal_wrong_key(r, k, v, err);
     return give(json_string(v->text), out, err);
 }
 
@@ -419,10 +313,10 @@ static int read_metric(struct reader *r, const struct key *k, const struct value
     char words[128];
 
     if (v->kind != VALUE_SCALAR || !*v->text)
-        return wrong_key(r, k, v, err);
+        return normal_wrong_key(r, k, v, err);
     if (!scan_metric(v->text))
-        return unknown_word(r, v, "metric",
-                            key_near_word(key_metrics, v->text, words, sizeof words), err);
+        return normal_unknown_word(r, v, "metric",
+                                   key_near_word(key_metrics, v->text, words, sizeof words), err);
     return give(json_string(v->text), out, err);
 }
 
@@ -438,59 +332,11 @@ static int read_monitor(struct reader *r, const struct key *k, const struct valu
     char near[64];
 
     if (v->kind != VALUE_SCALAR || !*v->text)
-        return wrong_key(r, k, v, err);
+        return normal_wrong_key(r, k, v, err);
     int none = strcmp(k->name, "best") == 0 && strcmp(v->text, "none") == 0;
     if (!none && !scan_monitor(v->text, near, sizeof near))
-        return unknown_word(r, v, "metric", *near ? near : NULL, err);
+        return normal_unknown_word(r, v, "metric", *near ? near : NULL, err);
     return give(json_string(v->text), out, err);
-}
-
-static int wants_graph(const struct reader *r, const struct value *v, const char *word,
-                       struct err *err)
-{
-    char place[PLACE];
-
-    value_place(v, r->file, 1, place, sizeof place);
-    return err_set(err, ERR_INVALID, "%s: \"%s\" wants a graph, model: {nodes: {...}}, where a "
-                   "node may read several others", place, word);
-}
-
-/* The head in whose map a key belongs that was written beside it: {sgd: {lr: 1}} for {lr: 1}. The
- * one that is there comes first. */
-static const struct key *inner_head(const struct value *child, const char *map)
-{
-    const struct key *first = NULL;
-
-    for (const struct key *k = key_next(map, NULL); k; k = key_next(map, k)) {
-        if (!(k->flags & KEY_HEAD) || k->kind != KEY_MAP || !key_find(k->of, child->key))
-            continue;
-        if (value_find(child->parent, k->name))
-            return k;
-        first = first ? first : k;
-    }
-    return first;
-}
-
-static int unknown_key(const struct reader *r, const struct value *child, const char *map,
-                       const char *near, struct err *err)
-{
-    char place[PLACE], in[80] = "";
-
-    value_place(child, r->file, 1, place, sizeof place);
-    if (*map)
-        snprintf(in, sizeof in, " in %s", key_map_words(map));
-    if (strcmp(map, "layer") == 0 && key_find("node", child->key))
-        return wants_graph(r, child, child->key, err);
-    const struct key *inner = inner_head(child, map);
-    if (inner)
-        return err_set(err, ERR_INVALID, "%s: unknown key \"%.40s\"%s (it belongs inside: {%s: {%s: "
-                       "...}})", place, child->key, in, inner->name, child->key);
-    const char *home = near ? NULL : key_home(child->key);
-    if (near || home)
-        return err_set(err, ERR_INVALID, near ? "%s: unknown key \"%.40s\"%s (did you mean \"%s\"?)"
-                                              : "%s: unknown key \"%.40s\"%s (it belongs in %s)",
-                       place, child->key, in, near ? near : home);
-    return err_set(err, ERR_INVALID, "%s: unknown key \"%.40s\"%s", place, child->key, in);
 }
 
 static int read_stop(struct reader *r, const struct key *k, const struct value *v, json_t **out,
@@ -501,17 +347,17 @@ static int read_stop(struct reader *r, const struct key *k, const struct value *
     if (!map)
         return no_memory(err);
     if (v->kind != VALUE_MAP)
-        return wrong_key(r, k, v, err);
+        return normal_wrong_key(r, k, v, err);
     for (const struct value *c = v->child; c; c = c->next) {
         const struct key *own = key_find("stop", c->key);
         json_t *made = NULL;
         char near[64];
         if (!own && !scan_monitor(c->key, near, sizeof near)) {
             const char *word = key_near("stop", c->key);
-            return unknown_key(r, c, "stop", word ? word : *near ? near : NULL, err);
+            return normal_unknown_key(r, c, "stop", word ? word : *near ? near : NULL, err);
         }
         if (!own && (c->kind != VALUE_MAP || !c->n))
-            return wrong(r, c, "{below: NUMBER} or {above: NUMBER}", err);
+            return normal_wrong(r, c, "{below: NUMBER} or {above: NUMBER}", err);
         if (own ? read_key(r, own, c, &made, err) < 0 : read_map(r, "rule", c, &made, err) < 0)
             return -(int)err->code;
         if (json_object_set_new(map, c->key, made) < 0)
@@ -527,18 +373,6 @@ static int read_map_key(struct reader *r, const struct key *k, const struct valu
     return read_map(r, k->of, v, out, err);
 }
 
-/* A name of the user's own, of a feature, a column or a node. */
-static int check_own_name(const struct reader *r, const struct value *v, struct err *err)
-{
-    char place[PLACE];
-
-    if (*v->key && strlen(v->key) <= KEY_OWN_NAME_MAX)
-        return 0;
-    value_place(v, r->file, 1, place, sizeof place);
-    return err_set(err, ERR_INVALID, "%s: expected a name of 1 to %d bytes, got \"%.40s%s\"", place,
-                   KEY_OWN_NAME_MAX, v->key, *v->key ? "..." : "");
-}
-
 static int read_named(struct reader *r, const struct key *k, const struct value *v, json_t **out,
                       struct err *err)
 {
@@ -547,10 +381,10 @@ static int read_named(struct reader *r, const struct key *k, const struct value 
     if (!map)
         return no_memory(err);
     if (v->kind != VALUE_MAP || !v->n)
-        return wrong_key(r, k, v, err);
+        return normal_wrong_key(r, k, v, err);
     for (const struct value *c = v->child; c; c = c->next) {
         json_t *made = NULL;
-        if (check_own_name(r, c, err) < 0 || read_map(r, k->of, c, &made, err) < 0)
+        if (normal_check_name(r, c, err) < 0 || read_map(r, k->of, c, &made, err) < 0)
             return -(int)err->code;
         if (json_object_set_new(map, c->key, made) < 0)
             return no_memory(err);
@@ -569,10 +403,10 @@ static int read_text_map(struct reader *r, const struct key *k, const struct val
     if (!map)
         return no_memory(err);
     if (v->kind != VALUE_MAP)
-        return wrong_key(r, k, v, err);
+        return normal_wrong_key(r, k, v, err);
     for (const struct value *c = v->child; c; c = c->next) {
         json_t *made = NULL;
-        if (check_own_name(r, c, err) < 0 || read_text(r, &item, c, &made, err) < 0)
+        if (normal_check_name(r, c, err) < 0 || read_text(r, &item, c, &made, err) < 0)
             return -(int)err->code;
         if (json_object_set_new(map, c->key, made) < 0)
             return no_memory(err);
@@ -594,7 +428,7 @@ static int read_model(struct reader *r, const struct key *k, const struct value 
     if (v->kind != VALUE_LIST)
         return read_map(r, "model", v, out, err);
     if (!v->n)
-        return wrong(r, v, "at least one layer", err);
+        return normal_wrong(r, v, "at least one layer", err);
     return read_list(r, k, v, 0, read_layer, out, err);
 }
 
@@ -614,22 +448,6 @@ static const struct value *given(const struct value *v, const struct key *k,
     return NULL;
 }
 
-/* "one of norm, value": the heads of a map. */
-static int wrong_head(const struct reader *r, const char *map, const struct value *v,
-                      struct err *err)
-{
-    char expected[400] = "one of ";
-    size_t at = strlen(expected);
-    const char *glue = "";
-
-    for (const struct key *k = key_next(map, NULL); k; k = key_next(map, k))
-        if ((k->flags & KEY_HEAD) && at < 300) {
-            at += (size_t)snprintf(expected + at, sizeof expected - at, "%s%s", glue, k->name);
-            glue = ", ";
-        }
-    return wrong(r, v, expected, err);
-}
-
 /* A map that was not written as one: is it a head's name, or short for a key? */
 static int check_bare(const struct reader *r, const char *map, const struct value *v,
                       struct err *err)
@@ -640,11 +458,11 @@ static int check_bare(const struct reader *r, const char *map, const struct valu
     if (k && (k->flags & KEY_HEAD))
         return 0;
     if (!key_flagged(map, KEY_HEAD))
-        return wrong(r, v, "a map", err);
+        return normal_wrong(r, v, "a map", err);
     if (v->kind == VALUE_SCALAR && strcmp(map, "layer") == 0 && key_find("node", v->text))
-        return wants_graph(r, v, v->text, err);
+        return normal_wants_graph(r, v, v->text, err);
     const char *near = v->kind == VALUE_SCALAR ? key_near(map, v->text) : NULL;
-    return near ? unknown_word(r, v, map, near, err) : wrong_head(r, map, v, err);
+    return near ? normal_unknown_word(r, v, map, near, err) : normal_wrong_head(r, map, v, err);
 }
 
 static int check_keys(const struct reader *r, const char *map, const struct value *v,
@@ -658,43 +476,17 @@ static int check_keys(const struct reader *r, const char *map, const struct valu
     for (const struct value *c = v->child; c; c = c->next) {
         const struct key *k = key_find(map, c->key);
         if (!k)
-            return unknown_key(r, c, map, key_near(map, c->key), err);
+            return normal_unknown_key(r, c, map, key_near(map, c->key), err);
         alone |= k->flags & KEY_ALONE;
         if (!(k->flags & KEY_HEAD))
             continue;
-        if (heads++) {
-            char at[PLACE + PATH + 8];
-            where(r, c, 1, at, sizeof at);
-            return err_set(err, ERR_INVALID, "%s\"%s\" beside \"%s\": give one of them", at,
-                           k->name, first->name);
-        }
+        if (heads++)
+            return normal_two_heads(r, c, first, err);
         first = k;
     }
     if (heads || alone || !key_flagged(map, KEY_HEAD))
         return 0;
-    return wrong_head(r, map, v, err);
-}
-
-static int missing(const struct reader *r, const char *map, const struct key *k,
-                   const struct value *v, struct err *err)
-{
-    char at[PLACE + PATH + 8], expected[256];
-
-    where(r, v, v->key != NULL, at, sizeof at);
-    key_expected(k, expected, sizeof expected);
-    return err_set(err, ERR_INVALID, "%s%s needs \"%s\": %s, %s", at, key_map_words(map), k->name,
-                   expected, k->why);
-}
-
-static int misplaced(const struct reader *r, const struct key *k, const struct value *v,
-                     struct err *err)
-{
-    char at[PLACE + PATH + 8], formats[64];
-
-    where(r, v, 1, at, sizeof at);
-    key_word_list(k->when, formats, sizeof formats);
-    return err_set(err, ERR_INVALID, "%s%s data has no \"%s\" (only %s has)", at, r->format,
-                   k->name, formats);
+    return normal_wrong_head(r, map, v, err);
 }
 
 static int fill_default(struct reader *r, const struct key *k, json_t **out, struct err *err)
@@ -729,9 +521,9 @@ static int read_map(struct reader *r, const char *map, const struct value *v, js
         int fits = !k->when || (r->format && key_is_word(k->when, r->format));
         json_t *made = NULL;
         if (c && !fits && r->format)
-            return misplaced(r, k, c, err);
+            return normal_misplaced(r, k, c, err);
         if (!c && fits && (k->flags & KEY_REQUIRED))
-            return missing(r, map, k, v, err);
+            return normal_missing(r, map, k, v, err);
         if (c ? read_key(r, k, c, &made, err) < 0
               : fits && k->value && !(k->flags & KEY_NAME) && fill_default(r, k, &made, err) < 0)
             return -(int)err->code;
@@ -801,7 +593,7 @@ int normal_form(const struct value *root, const char *file, json_t **out, struct
     if (value_is_null(root))
         return err_set(err, ERR_INVALID, "%s: empty; a spec begins with data, model, loss", file);
     if (root->kind != VALUE_MAP)
-        return wrong(&r, root, "a map of keys such as data, model, loss", err);
+        return normal_wrong(&r, root, "a map of keys such as data, model, loss", err);
     r.c = newlocale(LC_ALL_MASK, "C", (locale_t)0);
     if (!r.c)
         return no_memory(err);

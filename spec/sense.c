@@ -87,9 +87,8 @@ static int fill_stride(json_t *body, const char *kind, struct err *err)
     const json_t *kernel = json_object_get(body, "kernel");
     OWN_JSON json_t *padding = json_incref(json_object_get(body, "padding"));
     json_object_del(body, "padding");           /* kernel, stride, padding: the table's order */
-    if (put(body, "stride", json_pack("[O, O]", json_array_get(kernel, 0), json_array_get(kernel, 1)),
-            err) < 0 ||
-        json_object_set(body, "padding", padding) < 0)
+    json_t *stride = json_pack("[O, O]", json_array_get(kernel, 0), json_array_get(kernel, 1));
+    if (put(body, "stride", stride, err) < 0 || json_object_set(body, "padding", padding) < 0)
         return no_memory(err);
     return 0;
 }
