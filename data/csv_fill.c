@@ -16,7 +16,7 @@ void csv_full_block_free(struct csv_full_block *b)
         return;
     for (int i = 0; b->fresh && i < b->block.n_columns; i++)
         free(b->fresh[i].text);
-    csv_buffer_done(&b->buffer);
+    csv_buffer_done(&b->heap);
     free(b->ragged);
     free(b->block.error);
     free(b);
@@ -126,13 +126,13 @@ static struct csv_full_block *block_new(const struct csv_plan *plan, long rows, 
 {
     size_t need = lay_out(plan, rows, NULL);
     OWN(csv_full_block) b = recycled;
-    struct csv_buffer buffer = { 0 };
+    struct csv_buffer heap = { 0 };
 
     if (b) {
         free(TAKE(b->ragged));
         free(TAKE(b->block.error));
-        buffer = b->buffer;
-        b->buffer = (struct csv_buffer){ 0 };
+        heap = b->heap;
+        b->heap = (struct csv_buffer){ 0 };
     }
     if (!b || b->room < need) {
         /* An eighth more: blocks differ by a few rows, and each should serve the next. */
@@ -140,7 +140,7 @@ static struct csv_full_block *block_new(const struct csv_plan *plan, long rows, 
         csv_full_block_free(b);
         b = aligned_alloc(ALIGN, room);
         if (!b) {
-            csv_buffer_done(&buffer);
+            csv_buffer_done(&heap);
             return NULL;
         }
         b->room = room;
@@ -149,7 +149,7 @@ static struct csv_full_block *block_new(const struct csv_plan *plan, long rows, 
     memset(b, 0, aligned(sizeof *b) + aligned((size_t)plan->n_columns * sizeof(struct csv_column))
                      + aligned((size_t)plan->n_columns * sizeof(struct csv_fresh)));
     b->room = room;
-    b->buffer = buffer;
+    b->heap = heap;
     b->block.n_columns = plan->n_columns;
     b->block.rows = rows;
     b->block.ragged = ragged;
@@ -245,6 +245,14 @@ static int note_fresh(const struct csv_dict *d, uint32_t had, struct csv_fresh *
     return 0;
 }
 
+static int has_text(const struct csv_plan *plan)
+{
+    for (int i = 0; i < plan->n_columns; i++)
+        if (plan->type[i] == CSV_TEXT)
+            return 1;
+    return 0;
+}
+
 static int fill_columns(const struct csv_plan *plan, struct csv_worker *w, struct csv_fields *f,
                         struct csv_full_block *b, int *out_column)
 {
@@ -252,6 +260,13 @@ static int fill_columns(const struct csv_plan *plan, struct csv_worker *w, struc
                              .allow_nonfinite = plan->allow_nonfinite, .found = &w->found };
     const struct csv_fields first = *f;
 
+    if (has_text(plan)) {
+        if (b->heap.room < w->chunk.n)
+            csv_buffer_done(&b->heap);
+        if (csv_buffer_grow(&b->heap, w->chunk.n) < 0)
+            return -ERR_NOMEM;
+        v.heap = b->heap.text;
+    }
     for (int i = 0; i < plan->n_columns; i++) {
         if (plan->type[i] == CSV_SKIP)
             continue;
@@ -269,14 +284,6 @@ static int fill_columns(const struct csv_plan *plan, struct csv_worker *w, struc
             return -ERR_NOMEM;
     }
     *f = first;
-    return 0;
-}
-
-static int has_text(const struct csv_plan *plan)
-{
-    for (int i = 0; i < plan->n_columns; i++)
-        if (plan->type[i] == CSV_TEXT)
-            return 1;
     return 0;
 }
 
@@ -317,11 +324,6 @@ int csv_fill(const struct csv_plan *plan, struct csv_worker *w, struct csv_full_
         return err_set(err, ERR_NOMEM, "no memory for a block of %ld rows", rows);
     b->lines = (long)(k->scanned ? csv_count_lines(k->buffer.text, k->n) : k->marks.newlines);
     b->worker = w->id;
-    if (has_text(plan)) {
-        struct csv_buffer swap = k->buffer;
-        k->buffer = b->buffer;
-        b->buffer = swap;
-    }
     *out = TAKE(b);
     return 0;
 }

@@ -104,16 +104,15 @@ struct csv_convert {
     int column;
     struct csv_found_list *found;
     struct csv_dict *dict;      /* CSV_DICT: codes are of this one */
+    char *heap;                 /* CSV_TEXT: texts are copied here, and it moves on behind them */
 };
 /* Fills one column (values and `missing`, which is all zero before). 0, -ERR_NOMEM, or
  * -ERR_INVALID: the dictionary is full. */
-int csv_convert_column(const struct csv_convert *v, const struct csv_fields *f,
-                       struct csv_column *out);
+int csv_convert_column(struct csv_convert *v, const struct csv_fields *f, struct csv_column *out);
 
 /* The parts of it: numbers of the usual spellings fast, all others by csv_put_number, which puts
  * one number of any spelling, or none and the missing bit. */
-int csv_quick_numbers(const struct csv_convert *v, const struct csv_fields *f,
-                      struct csv_column *out);
+int csv_quick_numbers(struct csv_convert *v, const struct csv_fields *f, struct csv_column *out);
 int csv_put_number(const struct csv_convert *v, const struct csv_fields *f, struct csv_column *out,
                    long row);
 
@@ -177,7 +176,7 @@ struct csv_full_block {
     struct csv_block block;     /* first: the caller's pointer is this one */
     struct csv_full_block *next;
     size_t room;                /* bytes of the whole */
-    struct csv_buffer buffer;   /* what CSV_TEXT views point into */
+    struct csv_buffer heap;     /* what CSV_TEXT views point into */
     long rows_before;           /* in the file, ragged ones included */
     uint32_t *ragged;           /* (block.ragged) slots */
     long lines;                 /* in the text */

@@ -306,8 +306,7 @@ static int numbers_plain(const struct csv_convert *v, const struct csv_fields *f
     return 0;
 }
 
-int csv_quick_numbers(const struct csv_convert *v, const struct csv_fields *f,
-                      struct csv_column *out)
+int csv_quick_numbers(struct csv_convert *v, const struct csv_fields *f, struct csv_column *out)
 {
     static int (*const ways[][3])(const struct csv_convert *, const struct csv_fields *, long,
                                   struct csv_column *) = {
