@@ -41,7 +41,7 @@ def test_the_libraries_export_only_our_names(prefix):
 
 @pytest.mark.parametrize("compiler", ["gcc", "clang"])
 @pytest.mark.parametrize("kind", ["shared", "static"])
-def test_the_example_builds_against_what_is_installed(prefix, root, tmp_path, compiler, kind):
+def test_the_example_builds_against_it(prefix, root, data_dir, tmp_path, compiler, kind):
     lib = prefix[1].parent.parent
     program = tmp_path / "fit_a_line"
     source = root / "examples/fit-a-line/fit_a_line.c"
@@ -51,8 +51,9 @@ def test_the_example_builds_against_what_is_installed(prefix, root, tmp_path, co
     else:
         libs = pkg_config(prefix, "--libs")
     run(compiler, "-Wall", "-Wextra", "-Werror", source, *flags, *libs, "-o", program)
-    out = run(program, cwd=tmp_path, env={**os.environ, "LD_LIBRARY_PATH": str(lib)}, timeout=60)
-    assert out.strip()
+    out = run(program, data_dir / "boston_house_prices.csv", cwd=tmp_path, timeout=60,
+              env={**os.environ, "LD_LIBRARY_PATH": str(lib)})
+    assert out.strip() and (tmp_path / "fit_a_line.inference.model/weights.safetensors").exists()
 
 
 def test_the_header_stands_alone_in_c99_and_c_plus_plus(prefix, tmp_path):
