@@ -120,8 +120,11 @@ int rows_for(const struct schema *s, const struct place *p, struct rows **out, s
     if (rows_open((enum rows_format)p->format, (const char *const *)p->path, p->n, &o, &r, err) < 0)
         return -(int)err->code;
     for (int i = 0; i < s->n_columns; i++)
-        if (rows_select(r, s->column[i].name, s->column[i].as, err) < 0)
-            return -(int)err->code;
+        if (rows_select(r, s->column[i].name, s->column[i].as, err) < 0) {
+            char path[256];
+            schema_who_reads(s, i, path, sizeof path);
+            return err_add(err, "%s", path);
+        }
     *out = TAKE(r);
     return 0;
 }

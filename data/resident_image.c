@@ -4,6 +4,17 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+
+/* The engine reads images in random order: large pages keep them in reach of its address cache. */
+static void prefer_huge_pages(void *data, size_t n)
+{
+    enum { HUGE = 2 << 20 };
+    uintptr_t first = ((uintptr_t)data + HUGE - 1) & ~(uintptr_t)(HUGE - 1);
+    uintptr_t end = ((uintptr_t)data + n) & ~(uintptr_t)(HUGE - 1);
+    if (end > first)
+        madvise((void *)first, end - first, MADV_HUGEPAGE);
+}
 
 /* Both files of an IDX place in a table; labels are 0 where there is no file of them. */
 static int read_images(const struct place *p, struct schema *s, struct table **out, struct err *err)
@@ -33,6 +44,7 @@ static int read_images(const struct place *p, struct schema *s, struct table **o
     for (long i = 0; label && i < label->n; i++)
         t->label[i] = label->data[i];
     t->labelled = label != NULL;
+    prefer_huge_pages(t->image->data, (size_t)t->image->n * (size_t)s->h * (size_t)s->w);
     *out = TAKE(t);
     return 0;
 }

@@ -616,6 +616,22 @@ int schema_complete(const struct schema *s)
     return s->target < 0 || s->task == TASK_REGRESSION || s->classes > 0;
 }
 
+void schema_who_reads(const struct schema *s, int column, char *out, size_t n)
+{
+    snprintf(out, n, "data");
+    for (int i = 0; i < s->n_derived; i++)
+        for (int k = 0; k < expr_n_columns(s->derived[i].expr); k++)
+            if (s->derived[i].arg[k] == column)
+                snprintf(out, n, "data.derived.%s", s->derived[i].name);
+    for (int i = 0; i < s->n_features; i++)
+        if (s->feature[i].column == column)
+            snprintf(out, n, "data.features.%s", s->feature[i].name);
+    if (s->weight == column)
+        snprintf(out, n, "data.weight");
+    if (s->target == column)
+        snprintf(out, n, "data.target");
+}
+
 struct csv_options schema_csv(const struct schema *s)
 {
     return (struct csv_options){

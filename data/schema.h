@@ -122,6 +122,9 @@ int schema_use_all(struct schema *s, const char *const *names, int n, struct err
 /* True when rows can be written without a pass over the training rows first. */
 int schema_complete(const struct schema *s);
 
+/* The path of what reads a column of the file: "data.target", "data.features.fare". */
+void schema_who_reads(const struct schema *s, int column, char *out, size_t n);
+
 /* How the CSV files are written; borrows from the schema. */
 struct csv_options schema_csv(const struct schema *s);
 

@@ -282,7 +282,11 @@ static void a_wrong_row_stops_or_is_skipped_or_filled(void **state)
     refuses("{'train': {'json': 'e1.json'}, 'target': 'y', 'features': {'x': 'numeric'}}",
             "e1.json: line 2");
     refuses("{'train': {'csv': 'none.csv'}, 'target': 'y'}", "none.csv");
-    refuses("{'train': {'csv': 'c.csv'}, 'target': 'yy', 'features': {'i': 'numeric'}}", "yy");
+    refuses("{'train': {'csv': 'c.csv'}, 'target': 'yy', 'features': {'i': 'numeric'}}",
+            "data.target: ./c.csv: has no column \"yy\"");
+    refuses("{'train': {'csv': 'c.csv'}, 'target': 'y', 'derived': {'d': 'n + nn'},"
+            "'features': {'d': 'numeric'}}",
+            "data.derived.d: ./c.csv: has no column \"nn\"");
 }
 
 static void weights_derived_columns_and_gzip_do_not_disturb_each_other(void **state)
