@@ -71,9 +71,22 @@ static const struct arg args_of[] = {
 };
 #undef AT
 
+enum { COUNT_MAX = 1 << 28, VALUES_MAX = 1 << 28 };     /* of rows and channels; of one sample */
+
 static double number_of(const json_t *v)
 {
     return json_is_boolean(v) ? json_is_true(v) : json_number_value(v);
+}
+
+/* A whole number that products of a few cannot overflow. */
+static int count_of(const json_t *v, const char *key, int *out, struct err *err)
+{
+    double n = number_of(v);
+
+    if (!(n >= 0 && n <= COUNT_MAX))
+        return err_set(err, ERR_INVALID, "\"%s\" is %g, not from 0 to %d", key, n, COUNT_MAX);
+    *out = (int)n;
+    return 0;
 }
 
 static int read_arg(struct node *n, const struct arg *a, const json_t *args, struct err *err)
@@ -85,13 +98,13 @@ static int read_arg(struct node *n, const struct arg *a, const json_t *args, str
         return err_set(err, ERR_INVALID, "\"%s\" is missing", a->key);
     if (a->kind == ARG_FLOAT) {
         *(float *)to = (float)(v ? number_of(v) : a->otherwise);
-    } else if (a->kind == ARG_INT) {
-        *(int *)to = (int)(v ? number_of(v) : a->otherwise);
-    } else {
-        for (int i = 0; i < 2; i++) {
-            const json_t *e = json_is_array(v) ? json_array_get(v, (size_t)i) : v;
-            ((int *)to)[i] = (int)(e ? number_of(e) : a->otherwise);
-        }
+        return 0;
+    }
+    for (int i = 0; i < (a->kind == ARG_PAIR ? 2 : 1); i++) {
+        const json_t *e = json_is_array(v) ? json_array_get(v, (size_t)i) : v;
+        ((int *)to)[i] = (int)a->otherwise;
+        if (e && count_of(e, a->key, (int *)to + i, err) < 0)
+            return -(int)err->code;
     }
     return 0;
 }
@@ -123,6 +136,14 @@ static const char *shape_text(const struct node *n, char *out, size_t size)
     else
         snprintf(out, size, "%dx%dx%d = %ld values", n->c, n->h, n->w, (long)n->h * n->w * n->c);
     return out;
+}
+
+static int check_size(const struct node *n, struct err *err)
+{
+    if ((double)n->h * n->w * n->c > VALUES_MAX)
+        return err_set(err, ERR_INVALID, "gives %dx%dx%d values, more than %d", n->c, n->h, n->w,
+                       VALUES_MAX);
+    return 0;
 }
 
 static int like_input(struct builder *b, struct node *n, const struct node *in, struct err *err)
@@ -245,6 +266,8 @@ static int join_shape(struct builder *b, struct node *n, const struct node *in, 
                            shape_text(other, two, sizeof two));
         if (n->op == OP_CONCAT)
             n->c += other->c;
+        if (check_size(n, err) < 0)
+            return -(int)err->code;
     }
     return 0;
 }
@@ -340,7 +363,7 @@ int builder_fill(struct builder *b, int at, const json_t *args, const char *name
 
     if (read_args(n, args, err) < 0 || name_node(b, at, args, name, err) < 0)
         return err_add(err, "%s", b->path);
-    if (rules[n->op].shape(b, n, in, err) < 0)
+    if (rules[n->op].shape(b, n, in, err) < 0 || check_size(n, err) < 0)
         return rules[n->op].prefix ? err_add(err, "%s %s", b->path, n->name)
                                    : err_add(err, "%s", b->path);
     return 0;

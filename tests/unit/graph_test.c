@@ -112,6 +112,9 @@ static void what_does_not_fit_is_said_with_both_sizes(void **state)
         { "[{\"linear\": {\"out\": 2}}]", numbers, 2, 0, "gives 2 values, the target has 1" },
         { "[{\"linear\": {\"out\": 1}}]", table, 4, 2, "\"day\" is categorical" },
         { "[]", numbers, 2, 0, "has no layers" },
+        { "[{\"linear\": {\"out\": 1e12}}]", numbers, 2, 0, "\"out\" is 1e+12, not from 0 to" },
+        { "[{\"conv2d\": {\"out\": 16000000, \"kernel\": 1, \"padding\": 1000}}]", image, 2, 10,
+          "gives 16000000x2028x2028 values, more than" },
         { "[{\"linear\": {\"out\": 3, \"name\": \"a\"}}, {\"linear\": {\"out\": 1, \"name\": "
           "\"a\"}}]", numbers, 2, 0, "model[1].linear: the name \"a\" is used twice" },
         { "[{\"add\": {}}]", numbers, 2, 0, "needs several inputs" },
