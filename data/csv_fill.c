@@ -297,7 +297,8 @@ int csv_fill(const struct csv_plan *plan, struct csv_worker *w, struct csv_full_
     if (!k->scanned)
         csv_scan(plan->isa, k->buffer.text, k->n, plan->delimiter, &k->marks);
     w->found.n = 0;
-    struct csv_fields f = { .text = k->buffer.text, .end_step = (size_t)plan->n_columns };
+    struct csv_fields f = { .text = k->buffer.text, .end_step = (size_t)plan->n_columns,
+                            .quoted = k->scanned };
     if (is_regular(k, plan->n_columns)) {
         /* Row r begins after mark r * n_columns - 1; there is room before the first for one. */
         rows = (long)k->marks.newlines;

@@ -63,6 +63,7 @@ struct csv_fields {
     size_t prev_step, end_step;
     long rows;
     int last;                   /* the row's last column: a CR before the end is no text */
+    int quoted;                 /* fields may be quoted */
 };
 
 static inline char *csv_field(const struct csv_fields *f, long row, size_t *n)

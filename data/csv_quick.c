@@ -69,6 +69,19 @@ AVX2 static inline struct quick take_one(const char *p, size_t n)
     return k;
 }
 
+/* The field without a pair of quotes around it. What is quoted inside is no number and is left, as
+ * a whole, to csv_put_number. */
+static inline char *bare_field(const struct csv_fields *f, long row, size_t *n)
+{
+    char *p = csv_field(f, row, n);
+
+    if (f->quoted && *n > 1 && p[0] == '"' && p[*n - 1] == '"') {
+        p++;
+        *n -= 2;
+    }
+    return p;
+}
+
 /* Each stores a value and says whether that was exact. */
 AVX2 static inline int put_f64(struct csv_column *out, long row, struct quick k, int gone)
 {
@@ -108,7 +121,7 @@ AVX2 static inline int put_i64(struct csv_column *out, long row, struct quick k,
             uint64_t none = 0, slow = 0;                                                \
             for (long row = base; row < stop; row++) {                                  \
                 size_t n;                                                               \
-                char *p = csv_field(f, row, &n);                                        \
+                char *p = bare_field(f, row, &n);                                       \
                 struct quick k = take_one(p, n);                                        \
                 int gone = n == 0;                                                      \
                 int ok = k.ok & (empty | !gone) & PUT(out, row, k, gone);               \
@@ -169,22 +182,35 @@ AVX512 static inline __mmask8 rows_with(__m512i a, __m512i b)
     return (__mmask8)(((in_a | in_a >> 1) & 0x55) | ((in_b | in_b << 1) & 0xaa));
 }
 
-/* `pair` points to (end of the field before, end of the field) of the first of eight rows. */
-AVX512 static inline struct quick8 take_eight(const char *text, const uint32_t *pair, size_t step,
-                                              int last)
+/* (end of the field before, end of the field) without a CR and a pair of quotes: the two rare
+ * trims, for columns that may need them. */
+static inline uint64_t trim_pair(const struct csv_fields *f, uint64_t both)
 {
+    uint32_t start = (uint32_t)both + 1, end = (uint32_t)(both >> 32);
+
+    end -= f->last && end > start && f->text[end - 1] == '\r';
+    if (f->quoted && end - start > 1 && f->text[start] == '"' && f->text[end - 1] == '"') {
+        start++;
+        end--;
+    }
+    return (uint64_t)end << 32 | (uint32_t)(start - 1);
+}
+
+/* `trim` is a constant at both calls: the loop that needs none does not pay for it. */
+AVX512 __attribute__((always_inline)) static inline struct quick8
+take_eight(const struct csv_fields *f, long row, int trim)
+{
+    const char *text = f->text;
+    const uint32_t *pair = f->prev + (size_t)row * f->end_step;
     const __m512i even = _mm512_set_epi32(6, 6, 6, 6, 4, 4, 4, 4, 2, 2, 2, 2, 0, 0, 0, 0);
     const __m512i odd = _mm512_set_epi32(7, 7, 7, 7, 5, 5, 5, 5, 3, 3, 3, 3, 1, 1, 1, 1);
     uint64_t both[8];
     struct quick8 k;
 
     for (int i = 0; i < 8; i++) {
-        memcpy(&both[i], pair + (size_t)i * step, 8);
-        if (last) {
-            uint32_t before = (uint32_t)both[i];
-            size_t end = both[i] >> 32;
-            both[i] -= (uint64_t)(((uint32_t)end - before > 1) & ((text + end)[-1] == '\r')) << 32;
-        }
+        memcpy(&both[i], pair + (size_t)i * f->end_step, 8);
+        if (trim)
+            both[i] = trim_pair(f, both[i]);
     }
 #define FIELD(i) _mm_loadu_si128((const __m128i *)(text + (both[i] >> 32)) - 1)
 #define FOUR(i)                                                                         \
@@ -270,11 +296,12 @@ AVX512 static inline __mmask8 put8_i64(struct csv_column *out, long row, struct 
                            struct csv_column *out)                                      \
     {                                                                                   \
         const __mmask8 empty = v->missing->empty ? 0xff : 0;                            \
+        const struct csv_fields own = *f;       /* a copy that no store can change */   \
+        const int trim = f->last | f->quoted;                                           \
         /* The starts of a ragged chunk's rows lie elsewhere. */                        \
         long stop = f->prev + 1 == f->end && f->prev_step == f->end_step ? f->rows & ~7L : 0; \
         for (; from < stop; from += 8) {                                                \
-            struct quick8 k = take_eight(f->text, f->prev + (size_t)from * f->end_step, \
-                                         f->end_step, f->last);                         \
+            struct quick8 k = trim ? take_eight(&own, from, 1) : take_eight(&own, from, 0); \
             unsigned ok = k.ok & (empty | ~k.gone) & PUT(out, from, k);                 \
             unsigned none = k.gone & ok, slow = ~ok & 0xff;                             \
             out->missing[from >> 6] |= (uint64_t)none << (from & 63);                   \

@@ -76,6 +76,17 @@ static void quotes_hold_delimiters_newlines_and_doubled_quotes(void **state)
           "a|b|\n1:0=p|0=q\"r|\n2:1=s\"|1=t\nu|\n");
 }
 
+static void quoted_numbers_are_numbers_and_quoted_nothing_is_missing(void **state)
+{
+    (void)state;
+    CHECK("a,b,c\n\"1\",\"-2.5\",\"3e2\"\r\n\"\",\" 4\",\"\"\r\n7,\"12345678901234567\",\"-\"\n"
+          "\"8\",1,\"9\"\r\n\"1\",\"2\",\"3\"\n\"4\",\"5\",\"6\"\n\"7\",\"8\",\"9\"\n\"-1\",\".5\",\"5.\"\n",
+          "idf",
+          "a|b|c|\n1:1|-2.5|300|\n2:~|4|~|\n"
+          "! t.csv: row 3 (line 4), column \"c\": \"\"-\"\" is not a number\n"
+          "3:bad|7|12345678901234568|~|\n4:8|1|9|\n5:1|2|3|\n6:4|5|6|\n7:7|8|9|\n8:-1|0.5|5|\n");
+}
+
 static void a_quote_inside_a_bare_field_is_a_character(void **state)
 {
     (void)state;
@@ -501,6 +512,7 @@ static void gzip_is_read_like_the_text_and_a_cut_one_says_where(void **state)
 
 CHECK_MAIN(rows_end_with_lf_or_crlf_and_the_last_may_end_with_neither,
            a_byte_order_mark_and_empty_lines_are_no_data,
+           quoted_numbers_are_numbers_and_quoted_nothing_is_missing,
            quotes_hold_delimiters_newlines_and_doubled_quotes,
            a_quote_inside_a_bare_field_is_a_character,
            text_after_a_closing_quote_makes_the_field_bad_and_only_it,
