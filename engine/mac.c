@@ -74,44 +74,57 @@ void ISA_FN(mac_tile)(const struct mac *g, int rows, int vecs)
     tiles[vecs][rows](g);
 }
 
-static void rows_of_vecs(const struct mac *g, int rows, int vecs)
+/* g is changed and put back: copying what was just written field by field would stall. */
+static void rows_of_vecs(struct mac *g, int rows, int vecs)
 {
-    int n = (rows + MAC_ROWS - 1) / MAC_ROWS, size = rows / n, larger = rows % n;
-    struct mac part = *g;
+    const int n = (rows + MAC_ROWS - 1) / MAC_ROWS, size = rows / n, larger = rows % n;
+    const float *a = g->a, *bias = g->bias;
+    float *c = g->c;
 
-    if (g->times == 1) {
+    if (g->times > 1) {
+        for (int i = 0; i < n; i++) {
+            int mr = size + (i < larger);
+            tiles[vecs][mr](g);
+            g->a += mr * g->ars;
+            g->c += mr * g->ldc;
+        }
+    } else {
         /* The tiles follow each other as `times` do. */
-        part.bt = 0;
-        part.times = larger;
-        part.at = (size + 1) * g->ars;
-        part.ct = (size + 1) * g->ldc;
-        if (larger)
-            tiles[vecs][size + 1](&part);
-        part.a += larger * part.at;
-        part.c += larger * part.ct;
-        part.bias += g->start == MAC_SCALARS ? larger * (size + 1) : 0;
-        part.times = n - larger;
-        part.at = size * g->ars;
-        part.ct = size * g->ldc;
-        tiles[vecs][size](&part);
-        return;
+        g->bt = 0;
+        g->at = (size + 1) * g->ars;
+        g->ct = (size + 1) * g->ldc;
+        if (larger) {
+            g->times = larger;
+            tiles[vecs][size + 1](g);
+            g->a += larger * g->at;
+            g->c += larger * g->ct;
+            if (g->start == MAC_SCALARS)
+                g->bias += larger * (size + 1);
+        }
+        g->times = n - larger;
+        g->at -= g->ars;
+        g->ct -= g->ldc;
+        tiles[vecs][size](g);
+        g->times = 1;
     }
-    for (int i = 0; i < n; i++) {
-        int mr = size + (i < larger);
-        tiles[vecs][mr](&part);
-        part.a += mr * g->ars;
-        part.c += mr * g->ldc;
-    }
+    g->a = a;
+    g->c = c;
+    g->bias = bias;
 }
 
-void ISA_FN(mac_rows)(const struct mac *g, int rows, int vecs)
+void ISA_FN(mac_rows)(struct mac *g, int rows, int vecs)
 {
-    struct mac part = *g;
+    const float *b = g->b, *bias = g->bias;
+    float *c = g->c;
 
     for (int j = 0; j < vecs; j += MAC_VECS) {
-        rows_of_vecs(&part, rows, vecs - j < MAC_VECS ? vecs - j : MAC_VECS);
-        part.b += 16 * MAC_VECS;
-        part.c += 16 * MAC_VECS;
-        part.bias += g->start == MAC_LANES ? 16 * MAC_VECS : 0;
+        rows_of_vecs(g, rows, vecs - j < MAC_VECS ? vecs - j : MAC_VECS);
+        g->b += 16 * MAC_VECS;
+        g->c += 16 * MAC_VECS;
+        if (g->start == MAC_LANES)
+            g->bias += 16 * MAC_VECS;
     }
+    g->b = b;
+    g->c = c;
+    g->bias = bias;
 }

@@ -143,7 +143,8 @@ struct mac {
 /* `rows` rows (at most MAC_ROWS), `vecs` vectors (at most MAC_VECS), g->times times. */
 void ISA_FN(mac_tile)(const struct mac *g, int rows, int vecs);
 
-/* Any number of rows from 1 up, in tiles of nearly the same size. SCALARS: times must be 1. */
-void ISA_FN(mac_rows)(const struct mac *g, int rows, int vecs);
+/* Any number of rows from 1 up, in tiles of nearly the same size. SCALARS: times must be 1. Where
+ * times is 1, at, bt and ct are lost; the rest of g is as before when it returns. */
+void ISA_FN(mac_rows)(struct mac *g, int rows, int vecs);
 
 #endif

@@ -382,9 +382,33 @@ INLINE void dw_prefetch(const int nv, const struct dw *g, int tile, long e)
     }
 }
 
+/* SGD with momentum, inline. The compiler is told so: a call of optim16, even one that never comes,
+ * would push the sums out of their registers. */
+INLINE void put_momentum(const int nv, const struct dw *g, long e, const v16 *sum)
+{
+    const struct apply a = g->apply;
+
+    if (!a.plain_momentum || a.keep)
+        __builtin_unreachable();
+    UNROLL
+    for (int i = 0; i < DW_ROWS; i++, e += g->ld)
+        UNROLL
+        for (int j = 0; j < nv; j++)
+            apply16(&a, e + 16 * j, sum[i * nv + j]);
+}
+
+KERNEL void put_any(int nv, const struct dw *g, long e, const float *sum)
+{
+    for (int i = 0; i < DW_ROWS; i++, e += g->ld)
+        for (int j = 0; j < nv; j++)
+            apply16(&g->apply, e + 16 * j, v_load(sum + (i * nv + j) * 16));
+}
+
 /* Every shard has samples. */
 INLINE void dw_tiles(const int nv, const int shards, const struct dw *g)
 {
+    const bool momentum = g->apply.plain_momentum && !g->apply.keep;
+
     for (int o = 0; o < g->rows; o += DW_ROWS) {
         long e = g->at + o * g->ld;
         const float *dh = g->dh + o * g->NS;
@@ -401,11 +425,13 @@ INLINE void dw_tiles(const int nv, const int shards, const struct dw *g)
             tree_add(DW_ROWS * nv, part, s, sum);
         }
         const v16 *total = part[__builtin_ctz((unsigned)shards)];
-        UNROLL
-        for (int i = 0; i < DW_ROWS; i++)
-            UNROLL
-            for (int j = 0; j < nv; j++)
-                apply16(&g->apply, e + i * g->ld + 16 * j, total[i * nv + j]);
+        if (momentum) {
+            put_momentum(nv, g, e, total);
+        } else {
+            ALIGNED float sum[DW_ROWS * MAC_VECS * 16];
+            acc_store(DW_ROWS, nv, total, sum, 16 * nv);
+            put_any(nv, g, e, sum);
+        }
     }
 }
 
