@@ -2,9 +2,9 @@
 """bench/csv.py - a CSV file to typed columns in MB/s, beside pandas, pyarrow and polars
 
 The Chicago taxi file repeated to 200 MB, in the page cache, 2 threads each. Sides take turns, one
-read a turn; the figure is the median. muster reads it in two ways: texts as strings, as the peers do
-unless told otherwise, and as categories. Every side holds the whole table when the clock stops and
-gives it back before the next read.
+read a turn; the figure is the median. muster reads it in two ways: texts as strings, as the peers
+do unless told otherwise, and as categories. Every side holds the whole table when the clock stops
+and gives it back before the next read.
 """
 import os
 import subprocess

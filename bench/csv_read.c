@@ -2,9 +2,9 @@
  *
  * csv_read FILE TYPES THREADS: a letter of TYPES a column, as in tests/csv_dump.h (d double, f
  * float, i 64-bit integer, c category, t text, - skipped). Says "ready", then for each line on its
- * standard input reads the file once, from open to the last value, and prints MB a second. The whole
- * table is then in memory, in blocks as pyarrow and polars have it: numbers with a bitmap of missing
- * ones, categories as 32-bit codes with one dictionary, texts as views and the bytes they point to.
+ * standard input reads the file once, from open to the last value, and prints MB a second. The
+ * whole table is then in memory, in blocks as pyarrow and polars have it: numbers with a bitmap of
+ * missing ones, categories as 32-bit codes with one dictionary, texts as views and their bytes.
  */
 #include <sys/stat.h>
 

@@ -424,7 +424,7 @@ static int settle(struct csv *c, const struct post *p, struct err *err)
         int rc = c->plan.type[i] == CSV_DICT ? settle_codes(c, b, i) : 0;
         if (rc == -ERR_INVALID)
             return err_set(err, ERR_INVALID,
-                           "%s: column \"%s\" has more than %d different texts (use \"hash\" for it)",
+                           "%s: column \"%s\" has more than %d different texts (use \"hash\")",
                            c->path[p->file], csv_name(c, i), CSV_DICT_MAX);
         if (rc < 0)
             return err_set(err, ERR_NOMEM, "%s: no memory for the texts of column \"%s\"",

@@ -22,8 +22,8 @@
  * A bad value never stops the reader: it is flagged like a missing one, its row is marked in
  * `bad`, and an error record says what and where. What to do (stop, skip, fill) is the caller's
  * choice. A ragged row (too few or too many fields) has no place in the columns: it is left out of
- * the block, counted in `ragged`, and has an error record. What makes csv_next itself fail: reading (a damaged gzip), a quote that is never closed,
- * a row longer than CSV_ROW_MAX, no memory.
+ * the block, counted in `ragged`, and has an error record. What makes csv_next itself fail: reading
+ * (a damaged gzip), a quote that is never closed, a row longer than CSV_ROW_MAX, no memory.
  *
  * Threads: one caller; the reader's own threads start with the first csv_next of a file that is
  * worth them.

@@ -319,7 +319,7 @@ int csv_fill(const struct csv_plan *plan, struct csv_worker *w, struct csv_full_
     int rc = b ? fill_columns(plan, w, &f, b, &column) : -ERR_NOMEM;
     if (rc == -ERR_INVALID)
         return err_set(err, ERR_INVALID,
-                       "column %d has more than %d different texts (use \"hash\" for it)",
+                       "column %d has more than %d different texts (use \"hash\")",
                        column + 1, CSV_DICT_MAX);
     if (rc < 0 || tell_errors(w, &f, b) < 0)
         return err_set(err, ERR_NOMEM, "no memory for a block of %ld rows", rows);

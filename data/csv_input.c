@@ -211,7 +211,7 @@ static int check_names(const struct csv_input *in, const struct csv_marks *m, st
             return no_memory(in, err);
         if (strcmp(name, in->name[i]) != 0)
             return err_set(err, ERR_INVALID,
-                           "%s: column %d of its header is \"%.60s\", in the first file it is \"%.60s\"",
+                           "%s: column %d of its header is \"%.60s\", in the first file \"%.60s\"",
                            source_path(in->source), i + 1, name, in->name[i]);
     }
     return 0;

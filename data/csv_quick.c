@@ -213,12 +213,11 @@ take_eight(const struct csv_fields *f, long row, int trim)
             both[i] = trim_pair(f, both[i]);
     }
 #define FIELD(i) _mm_loadu_si128((const __m128i *)(text + (both[i] >> 32)) - 1)
-#define FOUR(i)                                                                         \
-    _mm512_inserti64x4(_mm512_castsi256_si512(_mm256_inserti128_si256(                  \
-                           _mm256_castsi128_si256(FIELD(i)), FIELD(i + 2), 1)),         \
-                       _mm256_inserti128_si256(_mm256_castsi128_si256(FIELD(i + 4)), FIELD(i + 6), 1), 1)
+#define TWO(i) _mm256_inserti128_si256(_mm256_castsi128_si256(FIELD(i)), FIELD(i + 2), 1)
+#define FOUR(i) _mm512_inserti64x4(_mm512_castsi256_si512(TWO(i)), TWO(i + 4), 1)
     __m512i a = FOUR(0), b = FOUR(1);
 #undef FOUR
+#undef TWO
 #undef FIELD
     __m512i pairs = _mm512_set_epi64((long long)both[7], (long long)both[6], (long long)both[5],
                                      (long long)both[4], (long long)both[3], (long long)both[2],

@@ -181,7 +181,7 @@ static int next_member(struct source *s, struct err *err)
         return 0;
     if (!is_gzip_start(s))
         return err_set(err, ERR_INVALID,
-                       "%s: has bytes after the end of the gzip data, before byte %llu (compress it again)",
+                       "%s: has bytes after the gzip data, before byte %llu (compress it again)",
                        source_path(s), (unsigned long long)s->raw_offset);
     inflateReset(&s->z);
     s->member = 1;

@@ -40,7 +40,7 @@ int source_rewind(struct source *s, struct err *err);
 const char *source_path(const struct source *s);        /* of the current file */
 int source_file(const struct source *s);                /* 0.. */
 uint64_t source_offset(const struct source *s);         /* bytes delivered of the current file */
-int64_t source_size(const struct source *s);            /* of the current file; -1: gzip or a pipe */
+int64_t source_size(const struct source *s);            /* the same; -1: gzip or a pipe */
 
 /* The whole of one file. The caller frees *out; a zero byte, not counted, follows the last one.
  * Longer than `max` bytes: ERR_INVALID. */

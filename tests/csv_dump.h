@@ -1,8 +1,8 @@
 /* tests/csv_dump.h - all that a CSV reader says about a file, as one text to compare
  *
  * One line a row: its number, then the values with all their digits, "~" for none. An error record
- * is a line that begins with "! ", and so is the sentence with which the reader stopped. Blocks leave
- * no trace: the text is the same for every block size, number of threads and instruction set.
+ * is a line that begins with "! ", and so is the sentence with which the reader stopped. Blocks
+ * leave no trace: the text is the same for every block size, number of threads, instruction set.
  */
 #ifndef MUSTER_TESTS_CSV_DUMP_H
 #define MUSTER_TESTS_CSV_DUMP_H

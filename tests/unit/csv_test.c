@@ -80,7 +80,8 @@ static void quoted_numbers_are_numbers_and_quoted_nothing_is_missing(void **stat
 {
     (void)state;
     CHECK("a,b,c\n\"1\",\"-2.5\",\"3e2\"\r\n\"\",\" 4\",\"\"\r\n7,\"12345678901234567\",\"-\"\n"
-          "\"8\",1,\"9\"\r\n\"1\",\"2\",\"3\"\n\"4\",\"5\",\"6\"\n\"7\",\"8\",\"9\"\n\"-1\",\".5\",\"5.\"\n",
+          "\"8\",1,\"9\"\r\n\"1\",\"2\",\"3\"\n\"4\",\"5\",\"6\"\n"
+          "\"7\",\"8\",\"9\"\n\"-1\",\".5\",\"5.\"\n",
           "idf",
           "a|b|c|\n1:1|-2.5|300|\n2:~|4|~|\n"
           "! t.csv: row 3 (line 4), column \"c\": \"\"-\"\" is not a number\n"
@@ -98,7 +99,8 @@ static void text_after_a_closing_quote_makes_the_field_bad_and_only_it(void **st
 {
     (void)state;
     CHECK("a,b\n\"x\"y,1\n\"x\" ,2\nz,3\n\"p\"\"q\"\"\"r\"s,4\n", "ti",
-          "a|b|\n! t.csv: row 1 (line 2), column \"a\": \"\"x\"y\" has text after its closing quote\n"
+          "a|b|\n"
+          "! t.csv: row 1 (line 2), column \"a\": \"\"x\"y\" has text after its closing quote\n"
         "1:bad|~|1|\n! t.csv: row 2 (line 3), column \"a\": \"\"x\" \" has text after its closing "
         "quote\n"
           "2:bad|~|2|\n3:z|3|\n"
@@ -221,7 +223,8 @@ static void integers_are_exact_or_refused(void **state)
         "! t.csv: row 5 (line 6), column \"a\": \"12.5\" is not an "
         "integer\n5:bad|~|\n6:1000|\n7:-7|\n"
           "8:9999999999999999|\n9:0|\n"
-          "! t.csv: row 10 (line 11), column \"a\": \"1e19\" is not an integer\n10:bad|~|\n11:12|\n");
+          "! t.csv: row 10 (line 11), column \"a\": \"1e19\" is not an integer\n"
+          "10:bad|~|\n11:12|\n");
 }
 
 static uint64_t next_random(uint64_t *s)
@@ -464,10 +467,11 @@ static void several_files_are_one_table_if_their_headers_agree(void **state)
     const char *ab[] = { a, b }, *ad[] = { a, d }, *ae[] = { a, e };
     OWN_MEM char *one = csv_dump(ab, 2, &o, "ic");
     assert_string_equal(one, "x|y|\n1:1|0=u|\n2:2|1=v|\n1:3|1=v|\n"
-                             "! b.csv: row 2 (line 3), column \"x\": \"q\" is not a number\n2:bad|~|0=u|\n");
+                             "! b.csv: row 2 (line 3), column \"x\": \"q\" is not a number\n"
+                             "2:bad|~|0=u|\n");
     OWN_MEM char *two = csv_dump(ad, 2, &o, "ic");
     assert_string_equal(two, "x|y|\n1:1|0=u|\n2:2|1=v|\n"
-                             "! d.csv: column 2 of its header is \"z\", in the first file it is \"y\"\n");
+                             "! d.csv: column 2 of its header is \"z\", in the first file \"y\"\n");
     OWN_MEM char *three = csv_dump(ae, 2, &o, "ic");
     assert_string_equal(three, "x|y|\n1:1|0=u|\n2:2|1=v|\n! e.csv: is empty\n");
     for (int i = 0; i < 2; i++)

@@ -112,7 +112,7 @@ static void gzip_members_and_zero_padding_are_one_text(void **state)
     reads((const char *[]){ p }, 1, "one,two#");
     add_raw(p, "x", 1);
     OWN_MEM char *got = read_all((const char *[]){ p }, 1, 64);
-    assert_non_null(strstr(got, "! members: has bytes after the end of the gzip data"));
+    assert_non_null(strstr(got, "! members: has bytes after the gzip data"));
 }
 
 static void damage_is_one_sentence(void **state)
