@@ -114,28 +114,45 @@ INLINE void read_narrow(const struct conv_image *im, int k, int pw, const uint8_
     }
 }
 
-KERNEL void read_narrow_5(const struct conv_image *im, int pw, const uint8_t *image, float *planes,
-                          float *rows)
+#define NARROW(name, k, exact)                                                                \
+    KERNEL void name(const struct conv_image *im, int pw, const uint8_t *image, float *planes,   \
+                     float *rows)                                                              \
+    {                                                                                         \
+        read_narrow(im, k, pw, image, planes, rows, exact);                                     \
+    }
+NARROW(read_narrow_3, 3, false)
+NARROW(read_narrow_5, 5, false)
+NARROW(read_exact_3, 3, true)
+NARROW(read_exact_5, 5, true)
+
+/* False: these kernels do not fit. */
+static bool read_fast(const struct conv_image *im, const struct conv_block *first,
+                      const uint8_t *image, float *planes, float *rows)
 {
-    read_narrow(im, 5, pw, image, planes, rows, true);
+    const bool exact = is_power_of_two(im->std[0]);
+
+    if (im->c != 1 || im->w < 16 || im->w > 32 || (first->k != 3 && first->k != 5))
+        return false;
+    if (first->k == 5)
+        (exact ? read_exact_5 : read_narrow_5)(im, first->pw, image, planes, rows);
+    else
+        (exact ? read_exact_3 : read_narrow_3)(im, first->pw, image, planes, rows);
+    return true;
 }
-KERNEL void read_narrow_3(const struct conv_image *im, int pw, const uint8_t *image, float *planes,
-                          float *rows)
+#else
+static bool read_fast(const struct conv_image *im, const struct conv_block *first,
+                      const uint8_t *image, float *planes, float *rows)
 {
-    read_narrow(im, 3, pw, image, planes, rows, true);
+    (void)im, (void)first, (void)image, (void)planes, (void)rows;
+    return false;
 }
 #endif
 
 void ISA_FN(conv_image_read)(const struct conv_image *im, const struct conv_block *first,
                              const uint8_t *image, float *flat, float *planes, float *rows)
 {
-#if defined ISA_AVX512
-    if (im->c == 1 && im->w >= 16 && im->w <= 32 && is_power_of_two(im->std[0]) &&
-        (first->k == 5 || first->k == 3)) {
-        (first->k == 5 ? read_narrow_5 : read_narrow_3)(im, first->pw, image, planes, rows);
+    if (read_fast(im, first, image, planes, rows))
         return;
-    }
-#endif
     for (int c = 0; c < im->c; c++) {
         read_plane(im, c, image, flat);
         spread_planes(im, first, flat, planes + c * 2 * (first->k + 1) * im->plane);
