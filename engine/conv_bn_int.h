@@ -1,8 +1,8 @@
 /* engine/conv_bn_int.h - inside the stage of convolution blocks
  *
- * A block is convolution, batch norm, relu; the last may end with a 2x2 pool. Only y, the convolution's
- * output before batch norm, is stored: relu(bn(y)) is computed again by whoever needs it, and a
- * gradient dz behind the relu becomes dy = a*dz + b*y + c when the next kernel loads it.
+ * A block is convolution, batch norm, relu; the last may end with a 2x2 pool. Only y, the
+ * convolution's output before batch norm, is stored: relu(bn(y)) is computed again by whoever needs
+ * it, and a gradient dz behind the relu becomes dy = a*dz + b*y + c when the next kernel loads it.
  *
  *   conv_bn_mac.c   convolutions of one sample, three ways: forward, dx, dw
  *   conv_bn_norm.c  statistics, and everything that goes pixel by pixel
@@ -62,11 +62,11 @@ struct block {
     float *s1, *s2;             /* (N, cop) sum of dz and of dz * (y - mean) of a sample */
     float *coef;                /* (members, BN_COEFS, cop) */
     float *e;                   /* dy with its border, a member's */
-    float *dxp;                 /* dx, a member's: Winograd's with the border of xp, else (hi, wi, cip) */
+    float *dxp;                 /* dx, a member's: (hp, wp, cip) Winograd's, else (hi, wi, cip) */
     float *gw, *gb;             /* gradients by shard; Winograd's is of U */
     long gw_size;
     float *wt;                  /* weights for dx, [panel of ci][tap][cop][PANEL] */
-    float *u, *ut;              /* Winograd: [panel][16][ci][PANEL], [panel of ci][16][cop][PANEL] */
+    float *u, *ut;              /* Winograd: [panel][16][ci][PANEL], and turned like wt */
     struct mac_run *forward, *dw;
     struct dx_phase *phase;
     int phases;

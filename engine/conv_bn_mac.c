@@ -74,7 +74,7 @@ static void direct_dw(const struct block *b, const float *xp, const float *e, fl
     }
 }
 
-/* Few taps in a row (a grey image has three) would leave most of a tile empty: all taps together. */
+/* Few taps in a row (a grey image has three) would leave most of a tile empty: all together. */
 INLINE void taps(const int mr, const struct block *b, const float *xp, const float *e,
                  const long *tap, float *g, long ldg, bool first)
 {
@@ -97,8 +97,6 @@ INLINE void taps(const int mr, const struct block *b, const float *xp, const flo
     acc_store(mr, 1, acc, g, ldg);
 }
 
-typedef void taps_fn(const struct block *b, const float *xp, const float *e, const long *tap,
-                     float *g, long ldg, bool first);
 #define TAPS(mr)                                                                               \
     KERNEL void taps_##mr(const struct block *b, const float *xp, const float *e,              \
                           const long *tap, float *g, long ldg, bool first)                     \
@@ -110,7 +108,8 @@ TAPS(1) TAPS(2) TAPS(3) TAPS(4) TAPS(5) TAPS(6)
 TAPS(7) TAPS(8) TAPS(9) TAPS(10) TAPS(11) TAPS(12) TAPS(13) TAPS(14)
 #endif
 
-static taps_fn *const taps_of[MAC_ROWS + 1] = {
+static void (*const taps_of[MAC_ROWS + 1])(const struct block *b, const float *xp, const float *e,
+                                           const long *tap, float *g, long ldg, bool first) = {
     NULL, taps_1, taps_2, taps_3, taps_4, taps_5, taps_6,
 #if defined ISA_AVX512
     taps_7, taps_8, taps_9, taps_10, taps_11, taps_12, taps_13, taps_14,

@@ -3,8 +3,8 @@
  * Statistics: mean and squared deviations of each sample in two passes over cached data, then over
  * the batch by shards and their tree: M2 = sum of (m2_s + P * (mean_s - mean)^2). Robust and cheap.
  *
- * Pixels are the outer loop and channels the inner one, up to four vectors held in registers, so that
- * memory is read in order.
+ * Pixels are the outer loop and channels the inner one, up to four vectors held in registers, so
+ * that memory is read in order.
  */
 #include "engine/conv_bn_int.h"
 

@@ -50,7 +50,8 @@ INLINE void tile(const int mr, const int nv, const struct mac *g)
 
 #define TILE(mr, nv) KERNEL void tile_##mr##x##nv(const struct mac *g) { tile(mr, nv, g); }
 #define TILES(X, nv) X(1, nv) X(2, nv) X(3, nv) X(4, nv) X(5, nv) X(6, nv)
-#define MORE_TILES(X, nv) X(7, nv) X(8, nv) X(9, nv) X(10, nv) X(11, nv) X(12, nv) X(13, nv) X(14, nv)
+#define MORE_TILES(X, nv)                                                                      \
+    X(7, nv) X(8, nv) X(9, nv) X(10, nv) X(11, nv) X(12, nv) X(13, nv) X(14, nv)
 #define NAME(mr, nv) [mr] = tile_##mr##x##nv,
 
 TILES(TILE, 1)

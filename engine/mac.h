@@ -3,9 +3,9 @@
  *   acc[i][j] = fma(a[i*ars + k*aks], b[k*ldb + 16j ..], acc[i][j])       k ascending
  *
  * Convolution rows, 1x1 convolution, dense layers, Winograd's products and all their gradients are
- * this with other strides. The number of rows and vectors is fixed where it is instantiated, so that
- * the sums live in registers; strides come at run time. The order of k is part of the result: cutting
- * it into runs, or going on with stored sums (MAC_ADD), continues the same chain.
+ * this with other strides. The number of rows and vectors is fixed where it is instantiated, so
+ * that the sums live in registers; strides come at run time. The order of k is part of the result:
+ * cutting it into runs, or going on with stored sums (MAC_ADD), continues the same chain.
  *
  * For kernel sources; `struct mac` with mac_rows is the same for callers that know their sizes at
  * run time only.
@@ -86,8 +86,8 @@ INLINE void acc_store(const int mr, const int nv, const v16 *acc, float *c, cons
 INLINE void prefetch_write(const void *p) { __builtin_prefetch(p, 1, 3); }      /* to L1 */
 INLINE void prefetch_l2(const void *p) { __builtin_prefetch(p, 0, 2); }
 
-/* Arrays that the next sample will read: a few lines of each are asked for between two tiles, so that
- * the wait for L3 hides behind the arithmetic. */
+/* Arrays that the next sample will read: a few lines of each are asked for between two tiles, so
+ * that the wait for L3 hides behind the arithmetic. */
 enum { AHEAD_MAX = 4 };
 struct ahead {
     int n;
@@ -134,7 +134,7 @@ struct mac {
     int runs;
     enum { MAC_ZERO, MAC_ADD, MAC_LANES, MAC_SCALARS } start;   /* what the sums begin with */
     const float *bias;          /* LANES: 16j.. for every row; SCALARS: bias[i] for row i */
-    int times;                  /* as many tiles, at, bt, ct apart; SCALARS go on from tile to tile */
+    int times;                  /* as many tiles, at, bt, ct apart; SCALARS go on through them */
     long at, bt, ct;
     struct ahead *ahead;        /* NULL: none */
     bool fresh;                 /* c is far from the cache: the next tile's is asked for */

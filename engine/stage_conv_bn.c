@@ -1,8 +1,9 @@
 /* engine/stage_conv_bn.c - chains of [conv2d, batchnorm, relu], the last one with a 2x2 maxpool
  *
  * DESIGN. Members own samples, so a convolution needs no barrier; batch norm's statistics need one
- * each way. Forward: for each block, convolve the own samples, with the block before brought through
- * its batch norm and relu on the way in; barrier; every member computes the statistics for itself.
+ * each way. Forward: for each block, convolve the own samples, with the block before brought
+ * through its batch norm and relu on the way in; barrier; every member computes the statistics for
+ * itself.
  * Backward runs the blocks in reverse: dy from dz and the statistics' gradient, then dx and dw of a
  * sample while both are in cache. Weight gradients are kept one a shard, summed by the tree in the
  * update, which splits the weights among members and renews their copies for dx.
@@ -547,11 +548,35 @@ static void derive_wino(const struct block *b, int ci, int o)
     }
 }
 
-/* Runs over this member's part of (tap, ci, 16 co); Winograd's taps go together. */
-static void each_vector(const struct block *b, const struct member *m, const struct apply *a)
+static v16 shard_total(const struct block *b, const struct member *m, unsigned filled, long at)
 {
     const int shards = m->plan->shards;
-    const unsigned filled = shards_filled(m->n, shards);
+    v16 sum[SHARDS_MAX] = { v_load(b->gw + at) };
+
+    for (int s = 1; s < shards; s++)
+        sum[s] = v_load(b->gw + s * b->gw_size + at);
+    return shard_tree(sum, shards, filled);
+}
+
+/* Vector k of a panel (k counts floats): all nine taps of one input and 16 output channels. */
+static void update_wino(const struct block *b, const struct member *m, const struct apply *a,
+                        unsigned filled, long panel, int width, long k)
+{
+    const long plane = (long)b->cis * width;
+    v16 u[16], w[9];
+
+    for (int p = 0; p < 16; p++)
+        u[p] = shard_total(b, m, filled, panel * 16 * b->cis + p * plane + k);
+    wino_dw(u, w);
+    for (int t = 0; t < 9; t++)
+        apply16(a, panel * 9 * b->cis + t * plane + k, w[t]);
+}
+
+/* This member's part of the weights, a vector (tap, ci, 16 co) at a time; Winograd's taps go
+ * together. Updates them (a == NULL: does not) and renews their copies. */
+static void each_vector(const struct block *b, const struct member *m, const struct apply *a)
+{
+    const unsigned filled = shards_filled(m->n, m->plan->shards);
     const long taps = b->wino ? 1 : (long)b->kh * b->kw, rows = taps * b->cis;
     long from, to;
 
@@ -562,29 +587,14 @@ static void each_vector(const struct block *b, const struct member *m, const str
         const int width = panel_width(b->cop, (int)panel);
         const long k = i * 16 - panel * rows, row = k / width, o = panel + k % width;
         if (b->wino) {
-            const long plane = (long)b->cis * width, at = panel * 16 * b->cis + k;
-            v16 u[16], w[9];
-            for (int p = 0; a && p < 16; p++) {
-                v16 sum[SHARDS_MAX];
-                for (int s = 0; s < shards; s++)
-                    sum[s] = v_load(b->gw + s * b->gw_size + at + p * plane);
-                u[p] = shard_tree(sum, shards, filled);
-            }
-            if (a) {
-                wino_dw(u, w);
-                for (int t = 0; t < 9; t++)
-                    apply16(a, panel * 9 * b->cis + t * plane + k, w[t]);
-            }
+            if (a)
+                update_wino(b, m, a, filled, panel, width, k);
             derive_wino(b, (int)row, (int)o);
-            continue;
+        } else {
+            if (a)
+                apply16(a, i * 16, shard_total(b, m, filled, i * 16));
+            derive_direct(b, (int)(row / b->cis), (int)(row % b->cis), (int)o, b->w->w + i * 16);
         }
-        if (a) {
-            v16 sum[SHARDS_MAX];
-            for (int s = 0; s < shards; s++)
-                sum[s] = v_load(b->gw + s * b->gw_size + i * 16);
-            apply16(a, i * 16, shard_tree(sum, shards, filled));
-        }
-        derive_direct(b, (int)(row / b->cis), (int)(row % b->cis), (int)o, b->w->w + i * 16);
     }
 }
 

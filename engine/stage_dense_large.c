@@ -1,10 +1,11 @@
 /* engine/stage_dense_large.c - chains of linear [relu] at batches from 16 up
  *
- * DESIGN. Weights are stored (O, ld), a row for each output. The lanes are chosen so that no operand
- * is packed: forward puts samples into lanes and keeps its outputs as h (O, samples); the gradients
- * dh have the same form and serve as a broadcast operand both ways. Work is split by output forward
- * and by input column backward, so that each weight is read, and updated, by one core: a panel of 32
- * columns gives dx, then dw by the shard tree in registers, then the update, while it is in L2.
+ * DESIGN. Weights are stored (O, ld), a row for each output. The lanes are chosen so that no
+ * operand is packed: forward puts samples into lanes and keeps its outputs as h (O, samples); the
+ * gradients dh have the same form and serve as a broadcast operand both ways. Work is split by
+ * output forward and by input column backward, so that each weight is read, and updated, by one
+ * core: a panel of 32 columns gives dx, then dw by the shard tree in registers, then the update,
+ * while it is in L2.
  *
  * The order of each sum: forward bias, then inputs as stored, ascending; dx over outputs ascending;
  * dw and db over samples by shard, then the tree.
@@ -28,11 +29,11 @@ struct layer {
     const struct node *node;
     bool relu;
     int O, op;                  /* op: O up to a multiple of OUT_TILE */
-    long I, ip, ld;             /* ip: I up to a multiple of 16; ld: from row to row of the weights */
+    long I, ip, ld;             /* ip: I up to a multiple of 16; ld: from weight row to row */
     struct param *w, *b;        /* b: NULL without */
     const float *x;             /* (N, ldx) input, a sample a row */
     long ldx;
-    const float *xt;            /* input with samples in lanes: groups of 32, [group][ip][32] or (ip, NS) */
+    const float *xt;            /* samples in lanes, in groups of 32: [group][ip][32] or (ip, NS) */
     long xt_group, xt_ld;
     float *h, *dh;              /* (O up to a multiple of 16, NS) */
     float *y;                   /* (N, ldy) output, a sample a row: x of the next layer */
@@ -44,7 +45,7 @@ struct dense {
     struct layer *layer;
     long NS;                    /* batch, up to a multiple of 16 */
     float *xt;                  /* of the first layer, (NS / 32, ip, 32) */
-    float *wide;                /* (N, ip) copy of an input whose rows are no multiple of 16; NULL: none */
+    float *wide;                /* (N, ip) copy of an input with other row lengths; NULL: none */
     float *wide_grad;
     float *panel;               /* (NS, PANEL) a member's */
 };

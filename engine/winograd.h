@@ -6,8 +6,9 @@
  *
  *   dd = B (U' D) B' (tiles overlap and add up),      dw = G' (sum of V . D) G.
  *
- * Sixteen channels at a time. A transformed tile is spread over 16 planes, `ps` floats apart. Its sums
- * come in another order than those of the direct form, so which of the two runs is decided by shape.
+ * Sixteen channels at a time. A transformed tile is spread over 16 planes, `ps` floats apart. Its
+ * sums come in another order than those of the direct form, so which of the two runs is decided by
+ * shape.
  */
 #ifndef MUSTER_ENGINE_WINOGRAD_H
 #define MUSTER_ENGINE_WINOGRAD_H

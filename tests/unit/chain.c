@@ -30,12 +30,14 @@ static void fill_data(struct setting *s, const struct chain *c)
     assert_true(c->rows <= ROWS_MAX && size <= PIXELS_MAX);
     for (int i = 0; i < c->rows; i++) {
         for (int k = 0; k < size; k++)
-            s->image[i * size + k] = (uint8_t)(256 * rng_uniform(SEED, 1, (uint64_t)(i * size + k)));
+            s->image[i * size + k] =
+                (uint8_t)(256 * rng_uniform(SEED, 1, (uint64_t)(i * size + k)));
         s->label[i] = (uint8_t)(i % c->classes);
         s->order[i] = (uint32_t)((i * 7 + 3) % c->rows);
     }
-    s->field[0] = (struct field){ .name = "image", .type = DTYPE_U8, .h = c->h, .w = c->w, .c = c->c,
-                                  .mean = { .3f, .4f, .5f, .6f }, .std = { .3f, .25f, .2f, .35f },
+    s->field[0] = (struct field){ .name = "image", .type = DTYPE_U8, .h = c->h, .w = c->w,
+                                  .c = c->c, .mean = { .3f, .4f, .5f, .6f },
+                                  .std = { .3f, .25f, .2f, .35f },
                                   .base = s->image, .stride = (size_t)size };
     s->field[1] = (struct field){ .name = "target", .type = DTYPE_U8, .h = 1, .w = 1, .c = 1,
                                   .ids = c->classes, .base = s->label, .stride = 1 };
@@ -67,8 +69,8 @@ static struct setting *setting_new(const struct chain *c, int threads, bool keep
     fill_data(s, c);
     s->model = json_loads(c->model, 0, NULL);
     s->loss = json_pack("{s:{}}", "cross_entropy");
-    s->optimizer = json_loads(c->optimizer ? c->optimizer
-                                           : "{\"sgd\": {\"lr\": 0.05, \"momentum\": 0.5}}", 0, NULL);
+    s->optimizer = c->optimizer ? json_loads(c->optimizer, 0, NULL)
+                                : json_pack("{s:{s:f,s:f}}", "sgd", "lr", .05, "momentum", .5);
     struct plan_config config = { .batch = c->batch, .shards = c->shards, .threads = threads,
                                   .train = true, .keep_grads = keep, .seed = SEED, .loss = s->loss,
                                   .optimizer = s->optimizer };
@@ -135,8 +137,8 @@ static void compare_outputs(const struct chain *c, const struct setting *s, cons
         for (int k = 0; k < c->classes; k++) {
             double got = (double)plan_output(s->plan, i)[k], want = twin_output(t, i)[k];
             if (!(fabs(got - want) <= 1e-4 * (1 + fabs(want))))
-                fail_msg("output %d of sample %d is %.8g, the twin says %.8g in %s", k, i, got, want,
-                         c->model);
+                fail_msg("output %d of sample %d is %.8g, the twin says %.8g in %s", k, i, got,
+                         want, c->model);
         }
 }
 

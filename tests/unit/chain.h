@@ -7,7 +7,7 @@
 
 struct chain {
     const char *model;          /* JSON */
-    const char *stage;          /* one that has to run it, or part of it; else the test tests nothing */
+    const char *stage;          /* one that has to run it, or the test tests nothing */
     int h, w, c;                /* of the image */
     int classes;
     int batch, shards;
@@ -15,8 +15,8 @@ struct chain {
     const char *optimizer;      /* JSON; NULL: SGD with momentum */
 };
 
-/* Loss, gradients, running statistics and the output of a test agree with the double-precision twin,
- * for a whole batch and for a short one. */
+/* Loss, gradients, running statistics and the output of a test agree with the double-precision
+ * twin, for a whole batch and for a short one. */
 void chain_is_right(const struct chain *c);
 /* Weights and state after an epoch have the same bits on every instruction set and with 1, 2, 3, 4
  * and 8 threads, with the update fused or apart. */

@@ -10,7 +10,8 @@
 /* The shapes of the five systems' ConvBlock, then what tiles, panels and borders get wrong. */
 static const struct chain chains[] = {
     { "[" CONV("\"out\": 16, \"kernel\": 3, \"stride\": 2, \"padding\": 1")
-      CONV("\"out\": 32, \"kernel\": 3, \"padding\": 1") CONV("\"out\": 64, \"kernel\": 1") POOL END,
+      CONV("\"out\": 32, \"kernel\": 3, \"padding\": 1")
+      CONV("\"out\": 64, \"kernel\": 1") POOL END,
       "conv-bn-relu", 12, 12, 1, 4, 16, 8, 41, NULL },
     /* Winograd with odd sizes, channels that are no multiple of 16, three panels, no bias */
     { "[" CONV("\"out\": 20, \"kernel\": 3")

@@ -16,7 +16,8 @@ static const struct chain chains[] = {
     { "[{\"conv2d\": {\"out\": 16, \"kernel\": 2}}, {\"tanh\": {}}, {\"flatten\": {}}, " FC(33) RELU
       FC(3) "]", "linear-large", 5, 5, 1, 3, 48, 1, 50, NULL },
     { "[{\"conv2d\": {\"out\": 3, \"kernel\": 2}}, {\"tanh\": {}}, {\"flatten\": {}}, "
-      "{\"linear\": {\"out\": 12, \"bias\": false}}]", "linear-large", 4, 4, 2, 12, 16, 8, 19, NULL },
+      "{\"linear\": {\"out\": 12, \"bias\": false}}]",
+      "linear-large", 4, 4, 2, 12, 16, 8, 19, NULL },
     /* fewer samples than shards in the last batch */
     { FLAT FC(2) "]", "linear-large", 4, 4, 1, 2, 16, 8, 35, "{\"sgd\": {\"lr\": 0.1}}" },
 };

@@ -1,8 +1,8 @@
 /* tests/unit/twin.h - a chain of layers in double precision, written for reading
  *
  * The slow, clear twin that fast stages are judged by: conv2d, batchnorm, relu, tanh, maxpool,
- * flatten and linear over one U8 image, then cross entropy. Values are (N, C, H, W) as PyTorch has them;
- * parameters come from a plan, in logical order, by name.
+ * flatten and linear over one U8 image, then cross entropy. Values are (N, C, H, W) as PyTorch has
+ * them; parameters come from a plan, in logical order, by name.
  */
 #ifndef MUSTER_TESTS_TWIN_H
 #define MUSTER_TESTS_TWIN_H
