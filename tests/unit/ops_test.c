@@ -360,7 +360,85 @@ static void a_pool_lets_not_a_number_through(void **state)
     close_run(&r);
 }
 
-CHECK_MAIN(drop_out_zeroes_its_share_and_scales_the_rest,
+/* ------------------------------------------------------------------ same bits */
+
+/* Weights after three epochs of two batches, the second short. */
+static void run_everything(const struct field *f, int n, struct setup c, const char *isa,
+                           float *weights)
+{
+    setenv("MUSTER_ISA", isa, 1);
+    struct run r = open_run(f, n, c);
+    unsetenv("MUSTER_ISA");
+    for (uint64_t epoch = 0; epoch < 3; epoch++)
+        plan_train(r.p, &r.s, 0, 2, 2 * epoch, NULL, NULL, NULL);
+    weights_of(&r, weights);
+    close_run(&r);
+}
+
+static void check_everything(const struct field *f, int n, struct setup c)
+{
+    static const struct { const char *isa; int threads; } ways[] = {
+        { "scalar", 1 }, { "avx2", 1 }, { "avx512", 1 }, { "avx512", 2 }, { "avx2", 3 },
+        { "scalar", 9 },
+    };
+    static float first[8192], other[8192];
+
+    memset(first, 0, sizeof first);
+    memset(other, 0, sizeof other);
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        c.threads = ways[i].threads;
+        run_everything(f, n, c, ways[i].isa, i ? other : first);
+        if (i && memcmp(first, other, sizeof first) != 0)
+            fail_msg("%s with %d threads gives other bits", ways[i].isa, ways[i].threads);
+    }
+    for (size_t i = 0; i < sizeof first / sizeof *first; i++)
+        assert_true(isfinite(first[i]));
+}
+
+static void an_image_network_of_everything_has_one_result(void **state)
+{
+    const struct field f[] = {
+        { .name = "image", .type = DTYPE_U8, .h = 4, .w = 4, .c = 2, .mean = { 0.5f, 0.1f },
+          .std = { 0.5f, 0.3f }, .base = bytes, .stride = sizeof bytes[0] },
+        fields[1], fields[2],
+    };
+
+    (void)state;
+    fill();
+    weight[3] = 2.5f;
+    check_everything(f, 3, (struct setup){
+        .model = "[{\"conv2d\": {\"out\": 20, \"kernel\": 3, \"padding\": 1}}, {\"batchnorm\": "
+                 "{\"per_shard\": true}}, {\"gelu\": {}}, {\"dropout\": {\"p\": 0.3}}, {\"conv2d\": "
+                 "{\"out\": 10, \"kernel\": 3, \"groups\": 5, \"stride\": 2, \"padding\": 1}}, "
+                 "{\"batchnorm\": {}}, {\"leaky_relu\": {}}, {\"avgpool\": {\"kernel\": 2, "
+                 "\"stride\": 1, \"padding\": 1}}, {\"flatten\": {}}, {\"sigmoid\": {}}, {\"linear\": "
+                 "{\"out\": 17}}, {\"layernorm\": {}}, {\"tanh\": {}}, {\"dropout\": {\"p\": 0.5}}, "
+                 "{\"softmax\": {}}, {\"linear\": {\"out\": 1}}]",
+        .optimizer = "{\"adam\": {\"lr\": 0.01}}", .loss = "{\"huber\": {\"delta\": 0.5}}",
+        .batch = 7 });
+}
+
+static void a_wide_and_deep_network_has_one_result(void **state)
+{
+    const struct field f[] = {
+        fields[0], id_fields[0],
+        { .name = "other", .type = DTYPE_I32, .h = 1, .w = 1, .c = 1, .ids = 12, .base = order,
+          .stride = sizeof order[0] },
+        fields[1],
+    };
+
+    (void)state;
+    fill();
+    check_everything(f, 4, (struct setup){
+        .model = "{\"wide_and_deep\": {\"hidden\": [20, 9], \"embedding\": 5, \"dropout\": 0.2, "
+                 "\"cross\": [[\"id\", \"other\"]], \"cross_buckets\": 37}}",
+        .optimizer = "{\"wide\": {\"ftrl\": {\"lr\": 0.1, \"l1\": 0.001}}, \"deep\": {\"rmsprop\": "
+                     "{\"lr\": 0.01}}}",
+        .loss = "{\"bce_with_logits\": {}}", .batch = 7 });
+}
+
+CHECK_MAIN(an_image_network_of_everything_has_one_result, a_wide_and_deep_network_has_one_result,
+           drop_out_zeroes_its_share_and_scales_the_rest,
            drop_out_depends_on_the_step_and_not_on_threads,
            rows_that_are_not_named_may_be_left_alone, momentum_moves_rows_that_were_named_before,
            a_sample_of_weight_zero_teaches_nothing, a_loss_that_is_not_a_number_is_seen,
