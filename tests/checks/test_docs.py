@@ -46,6 +46,17 @@ def lines_to_run(block):
             yield line
 
 
+@pytest.fixture(scope="session")
+def installed(tmp_path_factory):
+    """What `make install` would put down, for pages that compile a program: the environment."""
+    dest = tmp_path_factory.mktemp("install")
+    subprocess.run(["meson", "install", "-C", MUSTER.parent, "--no-rebuild", "--destdir", dest],
+                   check=True, capture_output=True)
+    (pc,) = dest.rglob("pkgconfig/muster.pc")
+    return {"PKG_CONFIG_PATH": str(pc.parent), "PKG_CONFIG_SYSROOT_DIR": str(dest),
+            "LD_LIBRARY_PATH": str(pc.parent.parent)}
+
+
 @pytest.fixture
 def clone(tmp_path):
     """A folder that looks like the clone, where commands may write."""
@@ -66,14 +77,12 @@ def clone(tmp_path):
 
 
 @pytest.mark.parametrize("page", [str(p.relative_to(ROOT)) for p in PAGES])
-def test_the_commands_of_a_page_work(page, clone, tmp_path):
+def test_the_commands_of_a_page_work(page, clone, installed, tmp_path):
     blocks = BLOCK.findall((ROOT / page).read_text())
     script = [line for block in blocks for line in lines_to_run(block)]
     if not script:
         pytest.skip("shows no command that is run here")
-    env = {**os.environ, "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}",
-           "PKG_CONFIG_PATH": str(MUSTER.parent / "meson-uninstalled"),
-           "LD_LIBRARY_PATH": str(MUSTER.parent)}
+    env = {**os.environ, **installed, "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"}
     done = subprocess.run(["bash", "-euxo", "pipefail", "-c", "\n".join(script)], cwd=clone,
                           env=env, text=True, capture_output=True, timeout=500)
     assert done.returncode == 0, f"{page}:\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
