@@ -13,7 +13,7 @@ cache=${XDG_CACHE_HOME:-$HOME/.cache}/muster
 data=${MUSTER_DATA:-$cache/data}
 
 build_packages="gcc make meson ninja-build pkg-config libc6-dev libjansson-dev libyaml-dev
-    zlib1g-dev nettle-dev libprotobuf-c-dev libcmocka-dev python3 python3-pip python3-venv
+    zlib1g-dev nettle-dev libcmocka-dev python3 python3-pip python3-venv
     dataset-fashion-mnist"
 test_packages="clang clang-format libclang-rt-dev"
 # Debian's PyTorch is the CPU build, a small part of the size of PyPI's. Only the test of
