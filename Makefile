@@ -1,8 +1,7 @@
 # The front door. Each target is a few lines: the work is in setup.sh, meson and tests/run.
 B ?= build
-RUNS ?= runs
 MUSTER = $(B)/muster
-LENET = $(RUNS)/fashion-lenet
+FIRST = runs/first
 FUZZ_SECONDS ?= 60
 
 help:
