@@ -24,13 +24,14 @@ build: $(B)/build.ninja
 	@ninja -C $(B) --quiet
 
 run: setup build
-	@rm -rf $(LENET)
-	@$(MUSTER) train examples/fashion-lenet/train.yaml --out $(LENET)
-	@$(MUSTER) evaluate $(LENET)
+	@rm -rf $(FIRST)
+	@$(MUSTER) train examples/fashion-lenet/train.yaml --out $(FIRST)
+	@$(MUSTER) evaluate $(FIRST)
 	@echo
-	@echo "The model is in $(LENET). To try next:"
-	@echo "  $(MUSTER) export $(LENET) --format onnx -o lenet.onnx     use it elsewhere"
-	@echo "  $(MUSTER) train examples/fashion-lenet/train.yaml --set epochs=5 --out $(LENET)-5"
+	@echo "The model is in $(FIRST). To try next:"
+	@echo "  $(MUSTER) train examples/taxi-tabular/train.yaml          another kind of data"
+	@echo "  $(MUSTER) export $(FIRST) --format onnx -o lenet.onnx     take the model elsewhere"
+	@echo "  $(MUSTER) verify $(FIRST)                                 train again: the same bits?"
 	@echo "  $(MUSTER) help                                            what else there is"
 
 test:
