@@ -61,7 +61,9 @@ static void stir_weights(struct plan *p)
     plan_derive(p);
 }
 
-static struct setting *setting_new(const struct chain *c, int threads, bool keep)
+enum mode { UPDATE_FUSED, UPDATE_APART, INFERENCE };
+
+static struct setting *setting_new(const struct chain *c, int threads, enum mode mode)
 {
     struct setting *s = calloc(1, sizeof *s);
     struct err err = { 0 };
@@ -72,8 +74,9 @@ static struct setting *setting_new(const struct chain *c, int threads, bool keep
     s->optimizer = c->optimizer ? json_loads(c->optimizer, 0, NULL)
                                 : json_pack("{s:{s:f,s:f}}", "sgd", "lr", .05, "momentum", .5);
     struct plan_config config = { .batch = c->batch, .shards = c->shards, .threads = threads,
-                                  .train = true, .keep_grads = keep, .seed = SEED, .loss = s->loss,
-                                  .optimizer = s->optimizer };
+                                  .train = mode != INFERENCE, .keep_grads = mode == UPDATE_APART,
+                                  .seed = SEED, .loss = s->loss,
+                                  .optimizer = mode == INFERENCE ? NULL : s->optimizer };
     assert_non_null(s->model);
     assert_ok(graph_build(s->model, s->field, 2, c->classes, &s->graph, &err));
     assert_ok(plan_new(s->graph, s->field, 2, &config, &s->plan, &err));
@@ -151,7 +154,7 @@ static void compare_loss(const struct chain *c, double got, double want)
 void chain_is_right(const struct chain *c)
 {
     for (int part = 0; part < 2; part++) {      /* the first batch, then the short last one */
-        struct setting *s = setting_new(c, 2, true);
+        struct setting *s = setting_new(c, 2, UPDATE_APART), *only = setting_new(c, 3, INFERENCE);
         struct step_result r;
         int pos = part ? c->rows / c->batch * c->batch : 0, n = part ? c->rows - pos : c->batch;
         struct twin *t = twin_new(s->plan, s->graph);
@@ -161,12 +164,17 @@ void chain_is_right(const struct chain *c)
         assert_int_equal(r.n, n);
         compare_loss(c, r.loss, loss);
         compare_outputs(c, s, t, n);
+        assert_int_equal(plan_eval(only->plan, &only->stretch, pos, 1, NULL, NULL, NULL), 1);
+        for (int i = 0; i < n; i++)     /* to the bit what the training plan says */
+            assert_memory_equal(plan_output(only->plan, i), plan_output(s->plan, i),
+                                (size_t)c->classes * sizeof(float));
 
         loss = twin_run(t, &s->field[0], &s->field[1], s->order + pos, n, true);
         assert_int_equal(plan_train(s->plan, &s->stretch, pos, 1, 0, &r, NULL, NULL), 1);
         compare_loss(c, r.loss, loss);
         compare(c, s, t);
         twin_free(t);
+        setting_free(only);
         setting_free(s);
     }
 }
@@ -183,10 +191,10 @@ static uint64_t hash_floats(uint64_t h, const float *v, long n)
 }
 
 /* Weights, statistics and optimizer state after one epoch. */
-static uint64_t epoch_hash(const struct chain *c, const char *isa, int threads, bool keep)
+static uint64_t epoch_hash(const struct chain *c, const char *isa, int threads, enum mode mode)
 {
     setenv("MUSTER_ISA", isa, 1);
-    struct setting *s = setting_new(c, threads, keep);
+    struct setting *s = setting_new(c, threads, mode);
     struct plan *p = s->plan;
     uint64_t h = 1469598103934665603u;
 
@@ -209,14 +217,14 @@ void chain_is_same(const struct chain *c)
 {
     static const char *const isas[] = { "scalar", "avx2", "avx512" };
     static const int threads[] = { 1, 2, 3, 4, 8 };
-    const uint64_t want = epoch_hash(c, "scalar", 1, false);
+    const uint64_t want = epoch_hash(c, "scalar", 1, UPDATE_FUSED);
 
     for (int i = 0; i < 3; i++) {
-        uint64_t got = epoch_hash(c, isas[i], 2, true);
+        uint64_t got = epoch_hash(c, isas[i], 2, UPDATE_APART);
         if (got != want)
             fail_msg("%s, update apart: %016lx, not %016lx in %s", isas[i], got, want, c->model);
         for (int k = 0; k < (i ? 5 : 2); k++) {
-            got = epoch_hash(c, isas[i], threads[k], false);
+            got = epoch_hash(c, isas[i], threads[k], UPDATE_FUSED);
             if (got != want)
                 fail_msg("%s, %d threads: %016lx, not %016lx in %s", isas[i], threads[k], got, want,
                          c->model);

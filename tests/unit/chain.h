@@ -16,7 +16,7 @@ struct chain {
 };
 
 /* Loss, gradients, running statistics and the output of a test agree with the double-precision
- * twin, for a whole batch and for a short one. */
+ * twin, for a whole batch and for a short one; a plan for inference alone gives the same output. */
 void chain_is_right(const struct chain *c);
 /* Weights and state after an epoch have the same bits on every instruction set and with 1, 2, 3, 4
  * and 8 threads, with the update fused or apart. */
