@@ -69,7 +69,7 @@ int plan_lower(struct plan *p, struct err *err)
     const struct graph *g = p->graph;
     int limit = nodes_to_lower(p);
 
-    p->stage = calloc((size_t)g->n + 1, sizeof *p->stage);
+    p->stage = calloc((size_t)g->n + 2, sizeof *p->stage);     /* the loss, and one without ops */
     p->value = calloc((size_t)g->n + 1, sizeof *p->value);
     if (!p->stage || !p->value)
         return err_set(err, ERR_NOMEM, "no memory for %d stages", g->n);
