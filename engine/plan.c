@@ -336,7 +336,8 @@ int plan_new(const struct graph *graph, const struct field *fields, int n_fields
     p->sample_loss = plan_take(p, (size_t)p->batch * sizeof(float));
     if (plan_lower(p, err) < 0)
         goto fail;
-    qsort(p->param, (size_t)p->n_params, sizeof *p->param, by_order);
+    if (p->n_params)
+        qsort(p->param, (size_t)p->n_params, sizeof *p->param, by_order);
     own->square = plan_take(p, (size_t)p->n_params * sizeof *own->square);
     if (own->full) {
         err_set(err, ERR_NOMEM, "the model needs more than %zu GB (a smaller batch, or fewer "
