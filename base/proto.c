@@ -5,7 +5,7 @@
 
 enum { WIRE_VARINT = 0, WIRE_64 = 1, WIRE_BYTES = 2, WIRE_32 = 5 };
 
-static void put_varint(struct buf *b, uint64_t v)
+void proto_varint(struct buf *b, uint64_t v)
 {
     unsigned char out[10];
     size_t n = 0;
@@ -18,19 +18,19 @@ static void put_varint(struct buf *b, uint64_t v)
 
 static void put_tag(struct buf *b, int field, int wire)
 {
-    put_varint(b, (uint64_t)field << 3 | (unsigned)wire);
+    proto_varint(b, (uint64_t)field << 3 | (unsigned)wire);
 }
 
 void proto_int(struct buf *b, int field, int64_t value)
 {
     put_tag(b, field, WIRE_VARINT);
-    put_varint(b, (uint64_t)value);
+    proto_varint(b, (uint64_t)value);
 }
 
 void proto_bytes(struct buf *b, int field, const void *data, size_t n)
 {
     put_tag(b, field, WIRE_BYTES);
-    put_varint(b, n);
+    proto_varint(b, n);
     buf_append(b, data, n);
 }
 

@@ -15,6 +15,8 @@ void proto_bytes(struct buf *b, int field, const void *data, size_t n);
 void proto_text(struct buf *b, int field, const char *text);
 void proto_float(struct buf *b, int field, float value);
 void proto_double(struct buf *b, int field, double value);
+/* The bare number, for packed lists. */
+void proto_varint(struct buf *b, uint64_t value);
 /* Adds `inner` as a field and empties it. */
 void proto_message(struct buf *b, int field, struct buf *inner);
 

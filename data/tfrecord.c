@@ -4,46 +4,29 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/crc32c.h"
 #include "data/rows_build.h"
 #include "data/source.h"
 
-uint32_t tfrecord_crc(const void *data, size_t n)
+static void put_little(struct buf *b, uint64_t v, int n)
 {
-    static uint32_t table[8][256];
-    static int ready;
-    if (!__atomic_load_n(&ready, __ATOMIC_ACQUIRE)) {
-        /* Two threads may fill it at once: both write the same numbers. */
-        for (uint32_t i = 0; i < 256; i++) {
-            uint32_t c = i;
-            for (int k = 0; k < 8; k++)
-                c = c >> 1 ^ (c & 1 ? 0x82f63b78u : 0);
-            __atomic_store_n(&table[0][i], c, __ATOMIC_RELAXED);
-        }
-        for (int t = 1; t < 8; t++)
-            for (uint32_t i = 0; i < 256; i++) {
-                uint32_t c = table[t - 1][i];
-                __atomic_store_n(&table[t][i], c >> 8 ^ table[0][c & 255], __ATOMIC_RELAXED);
-            }
-        __atomic_store_n(&ready, 1, __ATOMIC_RELEASE);
-    }
-    const uint8_t *p = data;
-    uint32_t crc = ~0u;
-    for (; n >= 8; n -= 8, p += 8) {
-        uint32_t lo =
-            crc ^ (p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24);
-        crc = table[7][lo & 255] ^ table[6][lo >> 8 & 255] ^ table[5][lo >> 16 & 255] ^
-              table[4][lo >> 24] ^ table[3][p[4]] ^ table[2][p[5]] ^ table[1][p[6]] ^
-              table[0][p[7]];
-    }
-    while (n--)
-        crc = crc >> 8 ^ table[0][(crc ^ *p++) & 255];
-    return ~crc;
+    uint8_t bytes[8];
+
+    for (int i = 0; i < n; i++)
+        bytes[i] = (uint8_t)(v >> 8 * i);
+    buf_append(b, bytes, (size_t)n);
 }
 
-uint32_t tfrecord_masked(const void *data, size_t n)
+void tfrecord_append(struct buf *out, const void *data, size_t n)
 {
-    uint32_t crc = tfrecord_crc(data, n);
-    return (crc >> 15 | crc << 17) + 0xa282ead8u;
+    uint8_t length[8];
+
+    for (int i = 0; i < 8; i++)
+        length[i] = (uint8_t)((uint64_t)n >> 8 * i);
+    buf_append(out, length, sizeof length);
+    put_little(out, crc32c_masked(length, sizeof length), 4);
+    buf_append(out, data, n);
+    put_little(out, crc32c_masked(data, n), 4);
 }
 
 /* A cursor over wire bytes. */
@@ -285,7 +268,7 @@ static int next_record(struct rows_tfrecord *t, long *out_n, struct err *err)
     if (got < sizeof head)
         return damaged(t, "the file ends inside its length", err);
     uint64_t n = little(head, 8);
-    if (tfrecord_masked(head, 8) != little(head + 8, 4))
+    if (crc32c_masked(head, 8) != little(head + 8, 4))
         return damaged(t, "the checksum of its length is wrong", err);
     if (n > TFRECORD_MAX)
         return damaged(t, "it is longer than 256 MiB", err);
@@ -306,7 +289,7 @@ static int next_record(struct rows_tfrecord *t, long *out_n, struct err *err)
         return -(int)err->code;
     if (got < sizeof tail)
         return damaged(t, "the file ends inside its checksum", err);
-    if (tfrecord_masked(t->record, n) != little(tail, 4))
+    if (crc32c_masked(t->record, n) != little(tail, 4))
         return damaged(t, "its checksum is wrong", err);
     t->number++;
     *out_n = (long)n;

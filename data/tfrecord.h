@@ -18,12 +18,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/buf.h"
 #include "base/err.h"
 
 enum { TFRECORD_MAX = 256 << 20 };      /* bytes of one record */
 
-uint32_t tfrecord_crc(const void *data, size_t n);              /* CRC-32C */
-uint32_t tfrecord_masked(const void *data, size_t n);           /* as the file has it */
+/* Frames `data` as a record at the end of `out`. */
+void tfrecord_append(struct buf *out, const void *data, size_t n);
 
 enum example_kind { EXAMPLE_BYTES = 1, EXAMPLE_FLOAT = 2, EXAMPLE_INT64 = 3 };
 

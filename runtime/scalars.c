@@ -15,8 +15,8 @@
 #include <unistd.h>
 
 #include "base/buf.h"
-#include "base/crc32c.h"
 #include "base/proto.h"
+#include "data/tfrecord.h"
 
 /* Records wait until there are this many bytes, or a flush. */
 enum { GATHER = 32 << 10 };
@@ -37,24 +37,11 @@ static double wall_time(void)
 
 /* ------------------------------------------------------------------ records */
 
-static void put_le(unsigned char *p, uint64_t v, int bytes)
-{
-    for (int i = 0; i < bytes; i++)
-        p[i] = (unsigned char)(v >> 8 * i);
-}
-
 static int add_record(struct scalars *s, const struct buf *event, struct err *err)
 {
-    unsigned char head[12], tail[4];
-
     if (buf_ok(event, err) < 0)
         return -(int)err->code;
-    put_le(head, event->n, 8);
-    put_le(head + 8, crc32c_masked(head, 8), 4);
-    put_le(tail, crc32c_masked(event->data, event->n), 4);
-    buf_append(&s->wait, head, sizeof head);
-    buf_append(&s->wait, event->data, event->n);
-    buf_append(&s->wait, tail, sizeof tail);
+    tfrecord_append(&s->wait, event->data, event->n);
     return s->wait.n < GATHER ? 0 : scalars_flush(s, err);
 }
 

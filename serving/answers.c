@@ -7,12 +7,12 @@
 
 #include <errno.h>
 #include <jansson.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/buf.h"
-#include "base/crc32c.h"
-#include "base/proto.h"
+#include "data/example_write.h"
 #include "serving/predictor.h"
 
 struct answers {
@@ -22,6 +22,8 @@ struct answers {
     float *probabilities;
     int n;                      /* probabilities or values */
     long rows;
+    struct example_writer example;      /* TFRecord alone */
+    bool failed;                /* no memory for a record */
 };
 
 /* ------------------------------------------------------------------ CSV */
@@ -96,54 +98,27 @@ static void write_json(struct answers *a, int class, const float *p)
     fputc('\n', a->to);
 }
 
-/* ------------------------------------------------------------------ TFRecord of tf.example
- *
- * Example { Features features = 1; }  Features { map<string, Feature> feature = 1; }
- * Feature { BytesList bytes_list = 1; FloatList float_list = 2; }, lists with value = 1. */
-
-static void put_feature(struct buf *features, const char *name, int kind, struct buf *list)
-{
-    OWN_BUF feature = BUF_INIT, entry = BUF_INIT;
-
-    proto_message(&feature, kind, list);
-    proto_text(&entry, 1, name);
-    proto_message(&entry, 2, &feature);
-    proto_message(features, 1, &entry);
-}
-
-static void put_floats(struct buf *features, const char *name, const float *v, int n)
-{
-    OWN_BUF list = BUF_INIT;
-
-    proto_bytes(&list, 1, v, (size_t)n * sizeof *v);    /* packed */
-    put_feature(features, name, 2, &list);
-}
-
-static void put_record(FILE *to, const struct buf *b)
-{
-    uint64_t n = b->n;
-    uint32_t head = crc32c_masked(&n, sizeof n), tail = crc32c_masked(b->data, b->n);
-
-    fwrite(&n, sizeof n, 1, to);
-    fwrite(&head, sizeof head, 1, to);
-    fwrite(b->data, 1, b->n, to);
-    fwrite(&tail, sizeof tail, 1, to);
-}
+/* ------------------------------------------------------------------ TFRecord of tf.example */
 
 static void write_tfrecord(struct answers *a, int class, const float *p)
 {
-    OWN_BUF features = BUF_INIT, example = BUF_INIT, list = BUF_INIT;
+    struct example_writer *w = &a->example;
+    OWN_BUF record = BUF_INIT;
+    struct err err;
 
+    example_begin(w);
     if (predictor_classes(a->p)) {
-        proto_text(&list, 1, predictor_label(a->p, class));
-        put_feature(&features, "label", 1, &list);
-        put_floats(&features, "probability", &p[class], 1);
-        put_floats(&features, "probabilities", p, a->n);
+        const char *label = predictor_label(a->p, class);
+        example_add_text(w, "label", label, strlen(label));
+        example_add_floats(w, "probability", &p[class], 1);
+        example_add_floats(w, "probabilities", p, (size_t)a->n);
     } else {
-        put_floats(&features, "value", p, a->n);
+        example_add_floats(w, "value", p, (size_t)a->n);
     }
-    proto_message(&example, 1, &features);
-    put_record(a->to, &example);
+    if (example_end(w, &record, &err) < 0)
+        a->failed = true;
+    else
+        fwrite(record.data, 1, record.n, a->to);
 }
 
 /* ------------------------------------------------------------------ any of them */
@@ -180,6 +155,7 @@ int answers_new(const struct predictor *p, const char *format, FILE *to, struct 
                        format);
     a->p = p;
     a->to = to;
+    example_writer_init(&a->example);
     a->n = predictor_classes(p) ? predictor_classes(p) : predictor_outputs(p);
     a->probabilities = calloc((size_t)a->n + 2, sizeof *a->probabilities);
     if (!a->probabilities)
@@ -192,6 +168,7 @@ void answers_free(struct answers *a)
 {
     if (!a)
         return;
+    example_writer_done(&a->example);
     free(a->probabilities);
     free(a);
 }
@@ -202,6 +179,8 @@ int answers_add(struct answers *a, const float *output, struct err *err)
 
     a->write(a, class, a->probabilities);
     a->rows++;
+    if (a->failed)
+        return err_set(err, ERR_NOMEM, "no memory for a prediction");
     if (ferror(a->to))
         return err_set(err, ERR_IO, "cannot write predictions: %s", strerror(errno));
     return 0;

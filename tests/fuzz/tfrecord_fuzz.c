@@ -11,6 +11,7 @@
 
 #include "base/own.h"
 #include "data/rows.h"
+#include "base/crc32c.h"
 #include "data/tfrecord.h"
 
 static int feature(void *ctx, const struct example_feature *f, struct err *err)
@@ -71,10 +72,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
     OWN_MEM uint8_t *file = malloc(n + 16);
     put_little(file, n, 8);
-    put_little(file + 8, tfrecord_masked(file, 8), 4);
+    put_little(file + 8, crc32c_masked(file, 8), 4);
     if (n)
         memcpy(file + 12, bytes, n);
-    put_little(file + 12 + n, tfrecord_masked(bytes, n), 4);
+    put_little(file + 12 + n, crc32c_masked(bytes, n), 4);
     if (ftruncate(fd, 0) == 0 && pwrite(fd, file, n + 16, 0) == (ssize_t)(n + 16))
         read_rows(path);
     if (ftruncate(fd, 0) == 0 && pwrite(fd, bytes, n, 0) == (ssize_t)n)

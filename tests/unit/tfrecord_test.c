@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/crc32c.h"
 #include "base/files.h"
 #include "data/example_write.h"
 #include "data/rows.h"
@@ -12,12 +13,12 @@
 static void the_checksum_is_crc32c(void **state)
 {
     (void)state;
-    assert_int_equal(tfrecord_crc("123456789", 9), 0xe3069283u);
-    assert_int_equal(tfrecord_crc("", 0), 0);
+    assert_int_equal(crc32c("123456789", 9), 0xe3069283u);
+    assert_int_equal(crc32c("", 0), 0);
     static const uint8_t zeros[32];
-    assert_int_equal(tfrecord_crc(zeros, 32), 0x8a9136aau);
+    assert_int_equal(crc32c(zeros, 32), 0x8a9136aau);
     static const uint8_t length[8] = { 12 };
-    assert_int_equal(tfrecord_masked(length, 8), 0x0afec8f4u);
+    assert_int_equal(crc32c_masked(length, 8), 0x0afec8f4u);
 }
 
 static void add(struct example_writer *w, struct buf *out, float x, int64_t i, const char *s)
