@@ -23,7 +23,8 @@ $(B)/build.ninja:
 build: $(B)/build.ninja
 	@ninja -C $(B) --quiet
 
-run: setup build
+run: setup $(B)/build.ninja
+	@ninja -C $(B) --quiet muster
 	@rm -rf $(FIRST)
 	@$(MUSTER) train examples/fashion-lenet/train.yaml --out $(FIRST)
 	@$(MUSTER) evaluate $(FIRST)
