@@ -88,7 +88,7 @@ INLINE void prefetch_l2(const void *p) { __builtin_prefetch(p, 0, 2); }
 
 /* Arrays that the next sample will read: a few lines of each are asked for between two tiles, so
  * that the wait for L3 hides behind the arithmetic. */
-enum { AHEAD_MAX = 4 };
+enum { AHEAD_MAX = 6 };
 struct ahead {
     int n;
     int lines[AHEAD_MAX];       /* a tile */

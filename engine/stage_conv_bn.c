@@ -456,16 +456,20 @@ static void ahead_backward(const struct conv_bn *cb, int i, const struct member 
 {
     const struct block *b = &cb->block[i];
 
+    long tiles = conv_tiles_backward(b), size = (long)cb->ho * cb->wo * cb->cs;
+
     ahead->n = 0;
+    if (i > 0)  /* written when this sample is done */
+        ahead_add(ahead, b[-1].d + n * y_size(b - 1), y_size(b - 1), tiles);
     if (n + 1 >= m->n1)
         return;
-    long tiles = conv_tiles_backward(b), size = (long)cb->ho * cb->wo * cb->cs;
     ahead_add(ahead, b->y + (n + 1) * y_size(b), y_size(b), tiles);
     if (i > 0)
         ahead_add(ahead, b[-1].y + (n + 1) * y_size(b - 1), y_size(b - 1), tiles);
     if (b->d) {
         ahead_add(ahead, b->d + (n + 1) * y_size(b), y_size(b), tiles);
     } else {
+        ahead_add(ahead, cb->x + (n + 1) * size, size, tiles);
         ahead_add(ahead, cb->ymax + (n + 1) * size, size, tiles);
         ahead_add(ahead, cb->gx + (n + 1) * size, size, tiles);
     }
