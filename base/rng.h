@@ -7,7 +7,7 @@
  *     sample order of an epoch   stream = RNG_ORDER + epoch
  *     split into train and test  stream = RNG_SPLIT
  *     first weights of a tensor  stream = RNG_INIT + index of the tensor
- *     drop-out of a layer        stream = RNG_DROPOUT + index of the layer; i says step and place
+ *     drop-out of a layer        stream = RNG_DROPOUT + (index of the layer << 40) + step; i says place
  */
 #ifndef MUSTER_BASE_RNG_H
 #define MUSTER_BASE_RNG_H
