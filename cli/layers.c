@@ -27,14 +27,18 @@ void layers_print(const struct graph *g, const struct plan *p, FILE *to)
 {
     long all = 0, trained = 0;
     char shape[64];
+    int width = 12;
 
-    fprintf(to, "%-16s %-12s %-18s %12s\n", "layer", "kind", "output", "parameters");
+    for (int i = 0; i < g->n; i++)
+        if ((int)strlen(g->node[i].name) > width)
+            width = (int)strlen(g->node[i].name);
+    fprintf(to, "%-*s %-12s %-18s %12s\n", width, "layer", "kind", "output", "parameters");
     for (int i = 0; i < g->n; i++) {
         const struct node *n = &g->node[i];
         long count = params_of(p, n->name);
         shape_text(n, shape, sizeof shape);
-        fprintf(to, "%-16s %-12s %-18s %12ld\n", n->name[0] ? n->name : "-", graph_word(n->op),
-                shape, count);
+        fprintf(to, "%-*s %-12s %-18s %12ld\n", width, n->name[0] ? n->name : "-",
+                graph_word(n->op), shape, count);
     }
     for (int i = 0; i < p->n_params; i++) {
         all += p->param[i]->count;

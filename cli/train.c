@@ -214,9 +214,11 @@ static int open_run(const struct args *a, const struct job_spec *spec, struct tr
     return 0;
 }
 
-static void print_end(const struct args *a, const struct rundir *dir, const struct fit_result *fit,
-                      const char *digest)
+static void print_end(const struct args *a, const struct rundir *dir, struct trainer *t,
+                      const struct fit_result *fit, const char *digest)
 {
+    long skipped = dataset_skipped(trainer_data(t));
+
     if (a->json) {
         printf("{\"ended\": \"%s\", \"steps\": %ld, \"epochs\": %d, \"samples_per_s\": %.1f, "
                "\"seconds\": %.6f, \"digest\": \"%s\", \"run\": \"%s\"}\n", fit->why, fit->steps,
@@ -229,6 +231,8 @@ static void print_end(const struct args *a, const struct rundir *dir, const stru
            fit->samples_per_s);
     for (int i = 0; i < fit->test.n; i++)
         printf(", test_%s %.4f", fit->test.name[i], fit->test.value[i]);
+    if (skipped)
+        printf("\n%ld wrong row%s left out (data.on_error)", skipped, skipped == 1 ? "" : "s");
     printf("\nmodel   %s\ndigest  %s\n", rundir_path(dir), digest);
 }
 
@@ -281,7 +285,7 @@ static int train(struct cli *c, const struct args *a, const struct job_spec *spe
         return end_early(&w, t, spec->path, err);
     if (rundir_finish(dir, t, &fit, digest, err) < 0)
         return -(int)err->code;
-    print_end(a, dir, &fit, digest);
+    print_end(a, dir, t, &fit, digest);
     return 0;
 }
 

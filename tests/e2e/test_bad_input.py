@@ -115,7 +115,8 @@ def test_a_value_that_is_no_number(muster, write, tmp_path, value):
 def test_the_policy_to_skip_counts_rows(muster, write, tmp_path):
     spec = write(ROWS.replace("\n17,3,37\n", "\n17,nan,37\n"),
                  SPEC.replace("  target: y", "  target: y\n  on_error: skip"))
-    muster("train", spec, "--out", tmp_path / "run")
+    done = muster("train", spec, "--out", tmp_path / "run")
+    assert "1 wrong row left out" in done.stdout
     assert json.loads((tmp_path / "run/run.json").read_text())["rows_skipped"] == 1
 
 
