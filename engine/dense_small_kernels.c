@@ -118,7 +118,7 @@ INLINE void step_columns(const struct dense_back *k, int n, int wide, long i)
             x[b][j] = R(load)(k->x + b * xs + i + VR * j);
             acc[b][j] = R(set1)(0);
             if (want_dx)
-                __builtin_prefetch(dx + b * dxs + VR * j, 1);
+                v_claim(dx + b * dxs + VR * j);
         }
     for (int o = rows; o > 0; o--, w += ld, v += ld, d++) {
         vr dv[8];

@@ -125,7 +125,8 @@ struct param *plan_param(struct plan *p, const struct node *node, const char *su
     choose_init(p, node, suffix, q);
     q->size = (size + 15) / 16 * 16;
     int copies = replicated ? p->threads : 1;
-    q->replica = replicated ? q->size + 32 : 0;
+    /* Apart, since a core's prefetcher runs ahead into the lines that another writes. */
+    q->replica = replicated ? q->size + 1056 : 0;
     size_t bytes = (size_t)(replicated ? q->replica * copies : q->size) * sizeof(float);
     q->w = plan_take(p, bytes);
     for (int i = 0; p->train && i < o->states; i++)

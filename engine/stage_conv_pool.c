@@ -163,16 +163,17 @@ static void take_memory(struct conv_pool *c, struct plan *p)
         c->grad_floats += b->lanes + 16;
     }
     c->by_sample = p->train;
-    c->sample_bytes = (end + 255) / 128 * 128;
+    /* Gaps, since a core's prefetcher runs ahead into what another writes. */
+    c->sample_bytes = (end + 2048) / 128 * 128;
     if (c->sample_bytes % 4096 == 0)
         c->sample_bytes += 128;
     c->sample = plan_take(p, c->sample_bytes * (size_t)(c->by_sample ? p->batch : p->threads));
     c->flat = floats;
-    c->member_floats = (floats + (long)c->image.h * c->image.w + 64 + 63) / 32 * 32;
+    c->member_floats = (floats + (long)c->image.h * c->image.w + 64 + 1024) / 32 * 32;
     c->member = plan_take(p, (size_t)c->member_floats * (size_t)p->threads * sizeof(float));
     if (!p->train)
         return;
-    c->grad_floats = (c->grad_floats + 63) / 32 * 32;
+    c->grad_floats = (c->grad_floats + 512) / 32 * 32;
     c->grad = plan_take(p, (size_t)c->grad_floats * 2 * (size_t)p->shards * sizeof(float));
     c->filled = plan_take(p, 128 + sizeof *c->filled * 2 * (size_t)p->shards);
     c->filled = (struct conv_filled *)(((uintptr_t)c->filled + 127) / 128 * 128);

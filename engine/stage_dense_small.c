@@ -17,6 +17,9 @@ enum {
     PARTS_MAX = 8,
     PART_ROWS = 32,             /* outputs that a part has at least: below, its sums cost too much */
     REPLICATED_MAX = 4096,      /* weights of a layer that every member may compute */
+    /* Between what two members write: a core's prefetcher runs ahead, into the other's lines. */
+    GAP_ROWS = 16,
+    GAP = 256,
 };
 
 enum cut { CUT_NONE, CUT_OUTPUTS, CUT_INPUTS };
@@ -28,6 +31,7 @@ struct layer {
     struct param *w, *b;        /* b: NULL without a bias */
     long ld;                    /* floats from a row of w to the next */
     int rows, cols;             /* of w in one part: a multiple of 4, of 16 */
+    long step;                  /* floats from a part of w to the next */
     int parts;
     long width;                 /* of an activation in a.. or z..: outputs (of a part) rounded up to 16 */
     long part;                  /* floats from a part's activations to the next's */
@@ -86,12 +90,13 @@ static float *take_floats(struct plan *p, long n)
  * order is channels first; those of a layer cut by inputs lie part by part. */
 static long at_weight(const struct param *q, long k)
 {
-    const long *g = q->geom;    /* inputs, h * w, cp, ld, inputs of a part, floats of a part */
+    /* inputs, h * w, cp, ld, inputs of a part (0: all), floats of a part, outputs of a part */
+    const long *g = q->geom;
     long o = k / g[0], i = k % g[0];
 
     if (g[4])
         return i / g[4] * g[5] + o * g[3] + i % g[4];
-    return o * g[3] + i % g[1] * g[2] + i / g[1];
+    return o / g[6] * g[5] + o % g[6] * g[3] + i % g[1] * g[2] + i / g[1];
 }
 
 static long at_bias(const struct param *q, long o)
@@ -129,6 +134,7 @@ static void set_shape(struct dense *d, int i, long cols)
     l->width = round_up(l->cut == CUT_OUTPUTS ? l->rows : l->outputs, 16);
     /* One vector more than needed: rows a power of two apart fall on each other in the cache. */
     l->ld = l->cols + 16;
+    l->step = (l->rows + (l->parts > 1 ? GAP_ROWS : 0)) * l->ld;
 }
 
 static void take_params(struct layer *l, struct plan *p, const struct node *node,
@@ -138,17 +144,16 @@ static void take_params(struct layer *l, struct plan *p, const struct node *node
     const float bound = 1 / sqrtf((float)l->inputs);
     const long dim[2] = { l->outputs, l->inputs };
 
-    l->w = plan_param(p, node, "weight", 2, dim, (long)l->parts * l->rows * l->ld, replicated);
+    l->w = plan_param(p, node, "weight", 2, dim, l->parts * l->step, replicated);
     l->w->at = at_weight;
     l->w->init = INIT_UNIFORM;
     l->w->bound = bound;
-    long geom[6] = { l->inputs, 1, 1, l->ld, 0, 0 };
+    long geom[7] = { l->inputs, 1, 1, l->ld, 0, l->step, l->rows };
     if (in) {
         geom[1] = (long)in->h * in->w;
         geom[2] = in->cp;
     } else if (l->cut == CUT_INPUTS) {
         geom[4] = l[-1].rows;
-        geom[5] = l->rows * l->ld;
     }
     memcpy(l->w->geom, geom, sizeof geom);
     if (!node->bias)
@@ -169,8 +174,8 @@ static void take_memory(struct layer *l, struct plan *p)
     const long n = p->batch;
     const int copies = l->cut == CUT_OUTPUTS ? l->parts : p->threads;
 
-    l->part = n * l->width + 32;
-    l->dpart = n * l->cols + 32;
+    l->part = n * l->width + GAP;
+    l->dpart = n * l->cols + GAP;
     l->act = take_floats(p, l->part * copies);
     l->dact = p->train ? take_floats(p, l->part * copies) : NULL;
     if (l->cut == CUT_INPUTS)
@@ -189,7 +194,7 @@ static void take_output(struct stage *s, struct plan *p, const struct layer *las
         s->sync[PHASE_BACKWARD] |= SYNC_BEFORE;
         return;
     }
-    s->out->replica = s->out->size * p->batch + 32;
+    s->out->replica = s->out->size * p->batch + GAP;
     s->out->data = take_floats(p, s->out->replica * p->threads);
     if (s->out->grad)
         s->out->grad = take_floats(p, s->out->replica * p->threads);
@@ -217,7 +222,7 @@ static int build(struct stage *s, struct plan *p, struct err *err)
         d->n_layers++;
     }
     const struct layer *first = &d->layer[0];
-    d->x_member = (long)p->batch * first->cols + 32;
+    d->x_member = (long)p->batch * first->cols + GAP;
     if (in->size % 16)
         d->x = take_floats(p, d->x_member * p->threads);
     if (in->grad && first->cut == CUT_NONE)
@@ -279,7 +284,7 @@ static const float *input_rows(const struct stage *s, const struct member *m, lo
 
 static struct dense_rows part_rows(const struct layer *l, const struct member *m, int part)
 {
-    return (struct dense_rows){ member_w(m, l->w) + (long)part * l->rows * l->ld, l->ld, l->rows,
+    return (struct dense_rows){ member_w(m, l->w) + part * l->step, l->ld, l->rows,
                                 l->cols };
 }
 
@@ -411,7 +416,7 @@ static void put_input_grad(const struct stage *s, const struct member *m, const 
 static struct dense_back back_of(const struct layer *l, const struct member *m,
                                  const struct apply *a, int part)
 {
-    return (struct dense_back){ .apply = a, .from = (long)part * l->rows * l->ld, .ld = l->ld,
+    return (struct dense_back){ .apply = a, .from = part * l->step, .ld = l->ld,
                                 .cols = l->cols, .n = m->n, .shards = m->plan->shards };
 }
 

@@ -8,6 +8,17 @@
 
 #include "engine/vec.h"
 
+/* Calls a line to be written: another core may have read it. The builtin would call it for reading,
+ * unless the build asks for this old instruction, which every 64-bit processor accepts. */
+INLINE void v_claim(void *p)
+{
+#if defined __x86_64__
+    __asm__ volatile("prefetchw %0" : : "m"(*(char *)p));
+#else
+    __builtin_prefetch(p, 1);
+#endif
+}
+
 #if defined ISA_AVX512
 
 /* Lane j of the result is v_sum(a[j]). */
