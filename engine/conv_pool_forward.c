@@ -8,7 +8,8 @@ INLINE v16 scale_bytes(v16 u, v16 mean, v16 std, v16 factor, bool exact)
 {
     const v16 r = v_set1(1.f / 255);
     v16 quotient = v_mul(u, r);
-    v16 rest = v_fma(quotient, v_set1(-255), u);        /* exact, so that the next line rounds as u / 255 */
+    v16 rest =
+        v_fma(quotient, v_set1(-255), u); /* exact, so that the next line rounds as u / 255 */
     v16 x = v_sub(v_fma(rest, r, quotient), mean);
     return exact ? v_mul(x, factor) : v_div(x, std);
 }
@@ -20,8 +21,8 @@ static bool is_power_of_two(float x)
     return frexpf(x, &e) == .5f && e > -100 && e < 100;
 }
 
-INLINE void scale_plane(const struct conv_image *im, int c, const uint8_t *bytes, long n, float *flat,
-                        bool exact)
+INLINE void scale_plane(const struct conv_image *im, int c, const uint8_t *bytes, long n,
+                        float *flat, bool exact)
 {
     const v16 mean = v_set1(im->mean[c]), std = v_set1(im->std[c]);
     const v16 factor = v_set1(1 / im->std[c]);
@@ -220,7 +221,8 @@ INLINE void first_tile(const struct first *f, int k, int n, int o, int block, v1
                 HIDE(x2);
             }
             UNROLL for (int i = 0; i < n; i++) w[i] += 8;
-            const float *next = top + b->pw;    /* rows alternate between the even and the odd planes */
+            const float *next =
+                top + b->pw; /* rows alternate between the even and the odd planes */
             top = low;
             low = next;
         }

@@ -86,7 +86,8 @@ INLINE void W(weight_window)(const struct later_back *f, int k, int cp, int narr
         UNROLL for (int t = 0; t < rows * k; t++) acc[t] = VLOAD(f->sum.from + at + t * step);
     else
         UNROLL for (int t = 0; t < rows * k; t++) acc[t] = VSET1(0);
-    for (int word = b->words; word > 0; word--, live += lanes, window += 16 * lanes, dout += 16 * op)
+    for (int word = b->words; word > 0;
+         word--, live += lanes, window += 16 * lanes, dout += 16 * op)
         for (unsigned bits = *live; bits; bits &= bits - 1) {
             const long p = __builtin_ctz(bits);
             const float *x = in + window[p * lanes], *xr[CONV_POOL_KERNEL];

@@ -38,7 +38,7 @@ struct dense_back {
 void ISA_FN(dense_backward)(const struct dense_back *k);
 
 /* Bias of `count` outputs (a multiple of 16) from index `from` on. */
-void ISA_FN(dense_bias)(const struct apply *a, long from, long count, const float *d, long ds, int n,
-                        int shards);
+void ISA_FN(dense_bias)(const struct apply *a, long from, long count, const float *d, long ds,
+                        int n, int shards);
 
 #endif

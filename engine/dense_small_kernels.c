@@ -237,8 +237,8 @@ KERNEL void bias_any(const struct apply *a, long from, long count, const float *
     }
 }
 
-void ISA_FN(dense_bias)(const struct apply *a, long from, long count, const float *d, long ds, int n,
-                        int shards)
+void ISA_FN(dense_bias)(const struct apply *a, long from, long count, const float *d, long ds,
+                        int n, int shards)
 {
     if (n == shards && n == 4)
         bias_step(a, from, count, d, ds, 4);

@@ -36,7 +36,8 @@ static bool fits_conv(const struct node *n, const struct node *in)
 
 static bool fits_block(const struct graph *g, int at)
 {
-    if (!is_next(g, at, OP_CONV2D) || !is_next(g, at + 1, OP_RELU) || !is_next(g, at + 2, OP_MAXPOOL))
+    if (!is_next(g, at, OP_CONV2D) || !is_next(g, at + 1, OP_RELU) ||
+        !is_next(g, at + 2, OP_MAXPOOL))
         return false;
     const struct node *pool = &g->node[at + 2];
     return fits_conv(&g->node[at], &g->node[at - 1]) && all_equal(pool->kernel, 2) &&
@@ -77,7 +78,8 @@ static long at_later(const struct param *q, long i)
     return (i / (c * t) * t + i % t) * cp + i / t % c;
 }
 
-static void take_params(struct stage *s, struct plan *p, struct conv_block *b, const struct node *node)
+static void take_params(struct stage *s, struct plan *p, struct conv_block *b,
+                        const struct node *node)
 {
     const bool first = node == s->node + 1;
     const long dim[4] = { b->o, b->c, b->k, b->k };
@@ -233,7 +235,8 @@ static const float *bias_of(const struct member *m, const struct conv_block *b)
 static const uint8_t *next_image(const struct conv_pool *c, const struct member *m, int i)
 {
     long batch = m->plan->batch;
-    return m->pos + batch + i < m->plan->n_order ? member_row(m, c->image.field, (int)batch + i) : NULL;
+    return m->pos + batch + i < m->plan->n_order ? member_row(m, c->image.field, (int)batch + i)
+                                                 : NULL;
 }
 
 static void forward_sample(struct stage *s, struct member *m, int i)
@@ -248,7 +251,8 @@ static void forward_sample(struct stage *s, struct member *m, int i)
                             m->train ? (float *)(own + c->image.rows) : NULL);
     for (int j = 0; j < c->n_blocks; j++) {
         const struct conv_block *b = &c->block[j];
-        float *out = j + 1 < c->n_blocks ? (float *)(own + b->out) : s->out->data + s->out->size * i;
+        float *out =
+            j + 1 < c->n_blocks ? (float *)(own + b->out) : s->out->data + s->out->size * i;
         uint16_t *at = m->train ? (uint16_t *)(own + b->at) : NULL;
         uint16_t *live = (uint16_t *)(own + b->live);
         if (j == 0)
@@ -345,7 +349,8 @@ static void derive(struct stage *s, struct member *m)
 
     for (int i = 1; i < c->n_blocks; i++) {
         const struct conv_block *b = &c->block[i];
-        ISA_FN(conv_pack)(b, member_w(m, b->weight), c->member + c->member_floats * m->id + b->packed);
+        ISA_FN(conv_pack)
+        (b, member_w(m, b->weight), c->member + c->member_floats * m->id + b->packed);
     }
 }
 

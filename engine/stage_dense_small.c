@@ -15,8 +15,8 @@
 enum {
     LAYERS_MAX = 16,
     PARTS_MAX = 8,
-    PART_ROWS = 32,             /* outputs that a part has at least: below, its sums cost too much */
-    REPLICATED_MAX = 4096,      /* weights of a layer that every member may compute */
+    PART_ROWS = 32, /* outputs that a part has at least: below, its sums cost too much */
+    REPLICATED_MAX = 4096, /* weights of a layer that every member may compute */
     /* Between what two members write: a core's prefetcher runs ahead, into the other's lines. */
     GAP_ROWS = 16,
     GAP = 256,
@@ -33,7 +33,7 @@ struct layer {
     int rows, cols;             /* of w in one part: a multiple of 4, of 16 */
     long step;                  /* floats from a part of w to the next */
     int parts;
-    long width;                 /* of an activation in a.. or z..: outputs (of a part) rounded up to 16 */
+    long width; /* of an activation in a.. or z..: outputs (of a part) rounded up to 16 */
     long part;                  /* floats from a part's activations to the next's */
     float *act, *dact;          /* CUT_OUTPUTS: (parts, n, width); else (members, n, width) */
     float *partial;             /* CUT_INPUTS: (parts, n, width), sums to be added up */
@@ -44,8 +44,8 @@ struct layer {
 struct dense {
     int n_layers;
     struct layer layer[LAYERS_MAX];
-    float *x;                   /* (members, n, cols): the input, where it must be padded; or NULL */
-    float *dx;                  /* (members, n, cols): its gradient, where the first layer is replicated */
+    float *x; /* (members, n, cols): the input, where it must be padded; or NULL */
+    float *dx; /* (members, n, cols): its gradient, where the first layer is replicated */
     long x_member;
 };
 
@@ -158,8 +158,9 @@ static void take_params(struct layer *l, struct plan *p, const struct node *node
     memcpy(l->w->geom, geom, sizeof geom);
     if (!node->bias)
         return;
-    l->b = plan_param(p, node, "bias", 1, dim, l->cut == CUT_OUTPUTS ? l->parts * l->width : l->width,
-                      l->cut != CUT_OUTPUTS);
+    l->b =
+        plan_param(p, node, "bias", 1, dim, l->cut == CUT_OUTPUTS ? l->parts * l->width : l->width,
+                   l->cut != CUT_OUTPUTS);
     l->b->init = INIT_UNIFORM;
     l->b->bound = bound;
     if (l->cut == CUT_OUTPUTS) {
@@ -298,8 +299,9 @@ static void forward_part(const struct dense *d, const struct member *m, int i, i
     ISA_FN(dense_forward)(part_rows(l, m, part), x, xs, a, l->width, m->n);
     finish(a, 0, 1, l->b ? l->b->w + part * l->width : NULL, l->relu, l->width, m->n, a);
     if (next)
-        ISA_FN(dense_forward)(part_rows(next, m, part), a, l->width, next->partial + part * next->part,
-                              next->width, m->n);
+        ISA_FN(dense_forward)
+        (part_rows(next, m, part), a, l->width, next->partial + part * next->part, next->width,
+         m->n);
 }
 
 /* A part's rows of the last layer to the shared output. */
@@ -346,8 +348,8 @@ static void forward(struct stage *s, struct member *m)
             }
             member_barrier(m);
             l = &d->layer[++i];
-            finish(l->partial, l->part, l->parts, l->b ? member_w(m, l->b) : NULL, l->relu, l->width,
-                   m->n, own_act(l, m));
+            finish(l->partial, l->part, l->parts, l->b ? member_w(m, l->b) : NULL, l->relu,
+                   l->width, m->n, own_act(l, m));
         }
         x = own_act(l, m);
         xs = l->width;
@@ -444,8 +446,8 @@ static void back_whole(const struct layer *l, const struct member *m, const floa
 }
 
 /* One part of layer i, cut by outputs, after the same part of the next layer. */
-static void back_part(const struct dense *d, const struct member *m, int i, int part, const float *x,
-                      long xs, bool want_dx)
+static void back_part(const struct dense *d, const struct member *m, int i, int part,
+                      const float *x, long xs, bool want_dx)
 {
     const struct layer *l = &d->layer[i], *next = i + 1 < d->n_layers ? l + 1 : NULL;
     float *act = l->act + part * l->part, *dact = l->dact + part * l->part;

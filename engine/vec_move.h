@@ -66,7 +66,8 @@ INLINE void v_store_quarters(float *p, long stride, v16 a)
 /* Every second lane of a, then of b, from the first on. */
 INLINE v16 v_even(v16 a, v16 b)
 {
-    const __m512i index = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+    const __m512i index =
+        _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
     return _mm512_permutex2var_ps(a, index, b);
 }
 

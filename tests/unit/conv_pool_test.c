@@ -2,8 +2,9 @@
 #include "tests/check.h"
 #include "tests/unit/chain.h"
 
-#define BLOCK(out, k)                                                                          \
-    "{\"conv2d\": {\"out\": " #out ", \"kernel\": " #k "}}, {\"relu\": {}}, {\"maxpool\": {\"kernel\": 2}}"
+#define BLOCK(out, k) \
+    "{\"conv2d\": {\"out\": " #out ", \"kernel\": " #k \
+    "}}, {\"relu\": {}}, {\"maxpool\": {\"kernel\": 2}}"
 #define BARE(out, k)                                                                           \
     "{\"conv2d\": {\"out\": " #out ", \"kernel\": " #k ", \"bias\": false}}, {\"relu\": {}}, "     \
     "{\"maxpool\": {\"kernel\": 2}}"
@@ -16,8 +17,8 @@ static const struct chain chains[] = {
     /* three colours, outputs of one group and a quarter, 3 x 3, more than one sample a shard */
     { "[" BLOCK(20, 3) ", " BLOCK(8, 3) ", " FC(4), "conv_pool", 18, 14, 3, 4, 6, 2, 15, ADAM },
     /* 32 channels both ways, three blocks, a plain gradient step */
-    { "[" BLOCK(32, 3) ", " BLOCK(32, 3) ", " BLOCK(3, 1) ", " FC(3), "conv_pool", 22, 22, 1, 3, 8, 8,
-      27, "{\"sgd\": {\"lr\": 0.02}}" },
+    { "[" BLOCK(32, 3) ", " BLOCK(32, 3) ", " BLOCK(3, 1) ", " FC(3), "conv_pool", 22, 22, 1, 3, 8,
+      8, 27, "{\"sgd\": {\"lr\": 0.02}}" },
     /* one channel out of each block, kernels that are cut by rows */
     { "[" BLOCK(1, 7) ", " BLOCK(1, 2) ", " FC(3), "conv_pool", 20, 24, 1, 3, 3, 2, 10, NULL },
     { "[" BLOCK(3, 4) ", " BLOCK(5, 6) ", " FC(3), "conv_pool", 27, 29, 2, 3, 5, 4, 12, NULL },

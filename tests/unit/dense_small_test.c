@@ -5,14 +5,15 @@
 #define FC(n) "{\"linear\": {\"out\": " #n "}}"
 #define RELU ", {\"relu\": {}}, "
 #define FLAT "[{\"flatten\": {}}, "
-#define CONV(out, k) "[{\"conv2d\": {\"out\": " #out ", \"kernel\": " #k "}}, {\"tanh\": {}}, {\"flatten\": {}}, "
+#define CONV(out, k) \
+    "[{\"conv2d\": {\"out\": " #out ", \"kernel\": " #k "}}, {\"tanh\": {}}, {\"flatten\": {}}, "
 
 static const struct chain chains[] = {
     /* LeNet's three: outputs cut, inputs cut, replicated; a gradient goes on into the input */
     { CONV(16, 2) FC(120) RELU FC(84) RELU FC(10) "]", "dense_small", 5, 5, 1, 10, 4, 4, 22, NULL },
     /* four parts and an odd number of outputs; inputs that are no multiple of 16; two pairs */
-    { CONV(6, 2) FC(131) RELU FC(65) RELU FC(70) "," FC(66) RELU FC(7) "]", "dense_small", 6, 4, 1, 7,
-      8, 8, 30, NULL },
+    { CONV(6, 2) FC(131) RELU FC(65) RELU FC(70) "," FC(66) RELU FC(7) "]", "dense_small", 6, 4, 1,
+      7, 8, 8, 30, NULL },
     /* a last layer that is cut, more than one sample a shard */
     { CONV(3, 2) FC(67) RELU FC(9) RELU FC(600) "]", "dense_small", 4, 4, 2, 600, 6, 2, 16, NULL },
     /* small layers only, no bias, relu at the end, fewer samples than shards in the last batch */
