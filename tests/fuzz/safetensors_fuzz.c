@@ -11,14 +11,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
     OWN(safetensors) s = NULL;
     struct err err;
-    volatile float sum = 0;
+    static volatile float sum;          /* read, so that the loop is kept */
 
     if (safetensors_parse(data, n, "fuzz", &s, &err) < 0)
         return 0;
     for (int i = 0; i < safetensors_count(s); i++) {
         const struct saved_tensor *t = safetensors_at(s, i);
         for (long k = 0; k < t->count; k++)
-            sum += t->data[k];
+            sum = sum + t->data[k];
         safetensors_find(s, t->name);
     }
     safetensors_note(s, "step");
