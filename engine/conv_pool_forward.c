@@ -99,11 +99,12 @@ INLINE void read_narrow(const struct conv_image *im, int k, int pw, const uint8_
     const v16 mean = v_set1(im->mean[0]), std = v_set1(im->std[0]), factor = v_set1(1 / im->std[0]);
     const long plane = im->plane, row = im->row;
     const int w = im->w, segments = rows ? (int)(row / 16) : 0;
+    const long rows_step = rows ? row : 0;      /* no rows are wanted: NULL stays NULL */
     __m512i column[CONV_POOL_KERNEL + 1], segment[4];
 
     UNROLL for (int b = 0; b <= k; b++) column[b] = column_index(w, b, 2);
     UNROLL for (int i = 0; i < 4; i++) segment[i] = column_index(w, 8 * i, 1);
-    for (int y = 0; y < im->h; y++, image += w, rows += row) {
+    for (int y = 0; y < im->h; y++, image += w, rows += rows_step) {
         v16 lo = scale_bytes(v_from_u8(image), mean, std, factor, exact);
         v16 hi = scale_bytes(v_from_u8(image + w - 16), mean, std, factor, exact);
         float *to = planes + (y & 1) * (k + 1) * plane + (y >> 1) * pw;

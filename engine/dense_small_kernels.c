@@ -109,9 +109,10 @@ enum { VR = 8 };
 INLINE void step_columns(const struct dense_back *k, int n, int wide, long i)
 {
     const float *d = k->d;
-    float *w = k->apply->w + k->from + i, *v = k->apply->s[0] + k->from + i, *dx = k->dx + i;
+    float *w = k->apply->w + k->from + i, *v = k->apply->s[0] + k->from + i;
     const long ld = k->ld, ds = k->ds, xs = k->xs, dxs = k->dxs;
     const bool want_dx = k->dx;
+    float *dx = want_dx ? k->dx + i : NULL;
     const int rows = k->rows;
     const vr rate = R(set1)(k->apply->o->k[0]), momentum = R(set1)(k->apply->o->k[1]);
     vr x[8][2], acc[8][2];
