@@ -254,6 +254,19 @@ int muster_trainer_set(struct muster_trainer *t, const char *key, const char *va
     return buf_ok(&t->keys, &last);
 }
 
+/* `scale_over: all` means every row of the file, while a reader may be told to read a part: the rest
+ * of it is made the test set, which lends its rows to the statistics. */
+static bool rest_of(const struct muster_reader *r, struct muster_reader *out)
+{
+    if (!r->keys.data || !strstr(r->keys.data, "  scale_over: all\n") ||
+        (r->first > 0) == (r->end >= 0))
+        return false;
+    *out = *r;
+    out->first = r->first > 0 ? 0 : r->end;
+    out->end = r->first > 0 ? r->first : -1;
+    return true;
+}
+
 /* The spec that the calls have said so far. */
 static int make_spec(const struct muster_trainer *t, const struct muster_reader *train,
                      const struct muster_reader *test, int epochs, struct job_spec **out)
@@ -374,10 +387,11 @@ int muster_train(struct muster_trainer *t, const struct muster_reader *r, int ep
     close_test(t);
     trainer_free(TAKE(t->trainer));
     spec_free(TAKE(t->spec));
+    struct muster_reader rest;
     t->reader = r;
     t->handler = handler;
     t->arg = arg;
-    if (make_spec(t, r, NULL, epochs, &t->spec) < 0 ||
+    if (make_spec(t, r, rest_of(r, &rest) ? &rest : NULL, epochs, &t->spec) < 0 ||
         trainer_new(t->spec, 0, &t->trainer, &last) < 0)
         return -(int)last.code;
     if (handler)

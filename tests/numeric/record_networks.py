@@ -129,7 +129,7 @@ def first(name, key, sgd):
     x, y = x[:rows], y[:rows]
     torch.manual_seed(FIRST_SEED)
     start = cfg["net"]().state_dict()
-    init = torch_init.initial(name, FIRST_SEED)
+    init, _ = torch_init.initial(name, FIRST_SEED)
     for tensor, shape, values in init:
         if not np.array_equal(np.array(values, np.float32).reshape(shape), start[tensor].numpy()):
             sys.exit(f"{name}: torch_init.py no longer makes PyTorch's {tensor}")

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """tests/numeric/torch_init.py - PyTorch's own initial weights, without PyTorch
 
-    torch_init.py lenet|convblock SEED OUT.safetensors
+    torch_init.py lenet|convblock SEED OUT.safetensors [ORDER.bin]
 
 Writes, bit for bit, what `torch.manual_seed(SEED); Net()` makes of the two image networks
 (bench/peers/nets.py), so that tests can start from the weights a recorded PyTorch run started from
@@ -11,6 +11,7 @@ the recorded losses, and a test compares. Standard library only.
 PyTorch draws from one MT19937 seeded by init_genrand. A weight of nn.Linear or nn.Conv2d is
 uniform in [-b, b), b = 1 / sqrt(fan-in), its bias after it likewise; a draw is the low 24 bits of
 one output, scaled by a fused multiply-add in float32. Norms start at 1 and 0 and draw nothing.
+ORDER.bin gets the torch.randperm(60000) that comes next, as uint32: the order of the first epoch.
 """
 import json
 import math
@@ -64,7 +65,7 @@ def uniform(r, count, bound):
 
 
 def initial(network, seed):
-    """[(name, shape, array of float)] in the order of a state dict."""
+    """[(name, shape, array of float)] in the order of a state dict, and the generator after it."""
     r = mt19937(seed)
     result = []
     for name, kind, shape in NETWORKS[network]:
@@ -78,7 +79,16 @@ def initial(network, seed):
         bound = math.sqrt(3.0) * (math.sqrt(2.0 / (1 + math.sqrt(5) ** 2)) / math.sqrt(fan_in))
         result.append((name + ".weight", shape, uniform(r, math.prod(shape), bound)))
         result.append((name + ".bias", shape[:1], uniform(r, shape[0], 1 / math.sqrt(fan_in))))
-    return result
+    return result, r
+
+
+def permutation(r, n):
+    """torch.randperm: Fisher-Yates from the front, one output an element."""
+    p = array("I", range(n))
+    for i in range(n - 1):
+        z = i + r.getrandbits(32) % (n - i)
+        p[i], p[z] = p[z], p[i]
+    return p
 
 
 def write(path, tensors):
@@ -99,6 +109,13 @@ def write(path, tensors):
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 4 or sys.argv[1] not in NETWORKS:
-        sys.exit("usage: torch_init.py lenet|convblock SEED OUT.safetensors")
-    write(sys.argv[3], initial(sys.argv[1], int(sys.argv[2])))
+    if len(sys.argv) not in (4, 5) or sys.argv[1] not in NETWORKS:
+        sys.exit("usage: torch_init.py lenet|convblock SEED OUT.safetensors [ORDER.bin]")
+    tensors, generator = initial(sys.argv[1], int(sys.argv[2]))
+    write(sys.argv[3], tensors)
+    if len(sys.argv) == 5:
+        order = permutation(generator, 60000)
+        if sys.byteorder == "big":
+            order.byteswap()
+        with open(sys.argv[4], "wb") as f:
+            f.write(order.tobytes())
