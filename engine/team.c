@@ -35,6 +35,8 @@ struct team {
     int size;
     pthread_t thread[TEAM_MAX];
     int started;
+    bool pinned;
+    cpu_set_t before;                   /* the caller's cores */
     pthread_mutex_t lock;
     pthread_cond_t work, done;
     unsigned long run;                  /* counts runs; a change wakes the members */
@@ -129,6 +131,25 @@ int team_cores(void)
     return n < TEAM_MAX ? n : TEAM_MAX;
 }
 
+/* With a core for every member, each stays on its own: a step is shorter than the scheduler takes to
+ * part two members that share one. The caller gets its cores back when the team is freed. */
+static void pin(struct team *t)
+{
+    cpu_set_t one;
+    int id = 0;
+
+    t->pinned = pthread_getaffinity_np(pthread_self(), sizeof t->before, &t->before) == 0 &&
+                t->size > 1 && CPU_COUNT(&t->before) == t->size;
+    for (int core = 0; t->pinned && core < CPU_SETSIZE; core++) {
+        if (!CPU_ISSET(core, &t->before))
+            continue;
+        CPU_ZERO(&one);
+        CPU_SET(core, &one);
+        pthread_setaffinity_np(id ? t->thread[id] : pthread_self(), sizeof one, &one);
+        id++;
+    }
+}
+
 int team_new(int size, struct team **out, struct err *err)
 {
     struct team *t = aligned_alloc(OWN_BYTES, (sizeof *t + OWN_BYTES - 1) / OWN_BYTES * OWN_BYTES);
@@ -149,6 +170,7 @@ int team_new(int size, struct team **out, struct err *err)
         }
         t->started = i;
     }
+    pin(t);
     *out = t;
     return 0;
 }
@@ -163,6 +185,8 @@ void team_free(struct team *t)
     pthread_mutex_unlock(&t->lock);
     for (int i = 1; i <= t->started; i++)
         pthread_join(t->thread[i], NULL);
+    if (t->pinned)
+        pthread_setaffinity_np(pthread_self(), sizeof t->before, &t->before);
     free(t);
 }
 

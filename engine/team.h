@@ -13,7 +13,7 @@
 enum { TEAM_MAX = 64 };
 struct team;
 
-/* `size` threads in all, the caller included. */
+/* `size` threads in all, the caller included; each on a core of its own where there are as many. */
 int team_new(int size, struct team **out, struct err *err);
 void team_free(struct team *t);
 int team_size(const struct team *t);
