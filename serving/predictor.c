@@ -163,10 +163,13 @@ int predictor_answer(const struct predictor *p, const float *output, float *prob
         return best;
     }
     double sum = 0;
+    for (int i = 0; i < n; i++) {
+        double e = exp((double)output[i] - output[best]);
+        probabilities[i] = (float)e;
+        sum += e;
+    }
     for (int i = 0; i < n; i++)
-        sum += exp((double)output[i] - output[best]);
-    for (int i = 0; i < n; i++)
-        probabilities[i] = (float)(exp((double)output[i] - output[best]) / sum);
+        probabilities[i] = (float)(probabilities[i] / sum);
     return best;
 }
 
