@@ -4,9 +4,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/buf.h"
+#include "base/clock.h"
 #include "base/own.h"
 #include "engine/model.h"
 #include "engine/test.h"
@@ -207,7 +207,6 @@ struct muster_trainer {
     struct pending pending;
     muster_handler handler;
     void *arg;
-    struct err err;                     /* the first failure inside a handler's call */
 };
 
 struct muster_trainer *muster_trainer_new(const struct muster_net *n, const char *loss,
@@ -288,14 +287,6 @@ static int make_spec(const struct muster_trainer *t, const struct muster_reader 
     return spec_parse(b.data, b.n, "program", NULL, 0, out, &last);
 }
 
-static double now(void)
-{
-    struct timespec ts;
-
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (double)ts.tv_sec + 1e-9 * (double)ts.tv_nsec;
-}
-
 static int write_pending(struct muster_trainer *t, struct err *err)
 {
     struct pending *p = &t->pending;
@@ -303,7 +294,7 @@ static int write_pending(struct muster_trainer *t, struct err *err)
     if (!p->waits)
         return 0;
     p->waits = false;
-    p->written = now();
+    p->written = clock_seconds();
     return rundir_save_copy(p->dir, t->trainer, p->copy, err);
 }
 
@@ -320,7 +311,7 @@ int muster_save(struct muster_trainer *t, const char *dir)
     snprintf(p->dir, sizeof p->dir, "%s", dir);
     snapshot_take(p->copy, trainer_plan(t->trainer));
     p->waits = true;
-    if (t->handler && now() - p->written < SAVE_SECONDS)
+    if (t->handler && clock_seconds() - p->written < SAVE_SECONDS)
         return 0;
     return write_pending(t, &last);
 }
@@ -396,7 +387,7 @@ int muster_train(struct muster_trainer *t, const struct muster_reader *r, int ep
         return -(int)last.code;
     if (handler)
         trainer_every_step(t->trainer);
-    t->pending.written = now();
+    t->pending.written = clock_seconds();
     int rc = trainer_fit(t->trainer, handler ? on_event : NULL, t, &fit, &last);
     t->handler = NULL;
     /* A run that diverged still keeps what was saved before. */

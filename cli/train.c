@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "base/own.h"
 #include "cli/cli.h"
 #include "cli/layers.h"
@@ -82,14 +82,6 @@ struct teller {
     double loss;                /* smoothed, for the eye */
 };
 
-static double now(void)
-{
-    struct timespec ts;
-
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (double)ts.tv_sec + 1e-9 * (double)ts.tv_nsec;
-}
-
 static void clear_line(struct teller *w)
 {
     if (w->line)
@@ -103,9 +95,9 @@ static void draw_progress(struct teller *w, struct trainer *t, const struct trai
     double all = (double)e->steps_in_epoch * s->epochs;
     double part = all > 0 ? (double)e->step / all : 0;
 
-    if (!w->cli->err_is_terminal || w->args->quiet || w->args->json || now() - w->drawn < 0.1)
+    if (!w->cli->err_is_terminal || w->args->quiet || w->args->json || clock_seconds() - w->drawn < 0.1)
         return;
-    w->drawn = now();
+    w->drawn = clock_seconds();
     fprintf(stderr, "\r\033[Kepoch %d/%d  %3.0f %%  step %ld  loss %.4f  %.0f samples/s", e->epoch + 1,
             s->epochs, part * 100, e->step, w->loss, e->samples_per_s);
     if (all > 0 && e->samples_per_s > 0)
@@ -143,10 +135,10 @@ static void print_test(struct teller *w, struct trainer *t, const struct train_e
 
     /* Tests every few steps would be hundreds of lines: a terminal sees the last in its progress
      * line, a file all of them in metrics.jsonl. */
-    if (s->test.unit == EVERY_STEPS && now() - w->drawn < 0.5)
+    if (s->test.unit == EVERY_STEPS && clock_seconds() - w->drawn < 0.5)
         return;
     clear_line(w);
-    w->drawn = now();
+    w->drawn = clock_seconds();
     printf("epoch %d  step %ld  loss %.4f", e->epoch, e->step, w->loss);
     for (int i = 0; i < e->test->n; i++)
         printf("  test_%s %.4f", e->test->name[i], e->test->value[i]);
@@ -189,12 +181,9 @@ static int check_args(const struct args *a, struct err *err)
 
 static int check_spec(const struct job_spec *s, struct err *err)
 {
-    static const char *const others[] = { "python", "command" };
-
-    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
-        if (json_object_get(s->doc, others[i]))
-            return err_set(err, ERR_INVALID, "%s: a \"%s\" job is not for train, which runs the "
-                           "native engine (give it data and model)", s->path, others[i]);
+    if (s->program)
+        return err_set(err, ERR_INVALID, "%s: a \"%s\" job is not for train, which runs the native "
+                       "engine (give it data and model)", s->path, s->program);
     return 0;
 }
 

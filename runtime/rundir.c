@@ -9,9 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/files.h"
 #include "base/sha256.h"
 #include "runtime/scalars.h"
@@ -35,14 +35,6 @@ struct rundir {
     double loss_sum;
     long loss_samples, loss_steps;
 };
-
-static double now(void)
-{
-    struct timespec ts;
-
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (double)ts.tv_sec + 1e-9 * (double)ts.tv_nsec;
-}
 
 static bool exists(const char *dir, const char *name)
 {
@@ -70,7 +62,7 @@ static int open_files(struct rundir *r, struct err *err)
     r->metrics = open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
     if (r->metrics < 0)
         return err_set(err, ERR_IO, "%s: %s", path, strerror(errno));
-    r->saved_at = now();
+    r->saved_at = clock_seconds();
     return scalars_open(r->path, &r->scalars, err);
 }
 
@@ -200,7 +192,7 @@ int rundir_checkpoint(struct rundir *r, struct trainer *t, struct err *err)
         return err_add(err, "the checkpoint of step %ld was not written%s%s", trainer_step(t),
                        r->last[0] ? "; still good: " : "", r->last);
     snprintf(r->last, sizeof r->last, "%s", path);
-    r->saved_at = now();
+    r->saved_at = clock_seconds();
     remove_old(r, keep > 0 ? keep : 1);
     return 0;
 }
@@ -283,7 +275,7 @@ int rundir_record(struct rundir *r, struct trainer *t, const struct train_event 
         return record_test(r, t, e, err);
     case EVENT_CHECKPOINT:
         if (trainer_spec(t)->checkpoint.unit != EVERY_STEPS &&
-            now() - r->saved_at < CHECKPOINT_SECONDS)
+            clock_seconds() - r->saved_at < CHECKPOINT_SECONDS)
             return 0;
         return rundir_checkpoint(r, t, err);
     case EVENT_EPOCH:

@@ -14,8 +14,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "base/files.h"
 #include "base/sha256.h"
 #include "engine/model.h"
@@ -51,14 +51,6 @@ struct trainer {
     long samples;
     long run_steps;                     /* how many steps RUN_SECONDS is worth */
 };
-
-static double now(void)
-{
-    struct timespec ts;
-
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (double)ts.tv_sec + 1e-9 * (double)ts.tv_nsec;
-}
 
 /* ------------------------------------------------------------------ life */
 
@@ -303,9 +295,9 @@ static int run_steps(struct fit *f, const struct stretch *data, long *pos, struc
     if (t->test_data)
         steps = min_long(steps, until(&s->test, t->step));
     steps = min_long(steps, until(&s->checkpoint, t->step));
-    double start = now();
+    double start = clock_seconds();
     long n = plan_train(t->plan, data, *pos, steps, (uint64_t)t->step, t->results, NULL, NULL);
-    double took = now() - start;
+    double took = clock_seconds() - start;
     long samples = min_long(n * s->batch, data->n - *pos);
     t->seconds += took;
     t->samples += samples;
