@@ -1,0 +1,100 @@
+/* runtime/mesh.h - what workers of one generation tell each other
+ *
+ * Every worker has a region: memory that it alone writes and the others read. Between workers of
+ * one host it is shared memory (a memfd, opened through /proc/PID/fd, so that nothing is left
+ * behind by a kill); for a worker elsewhere it is a mirror that a thread fills from a TCP link.
+ * What is read and how it is waited for is the same for both.
+ *
+ * A region holds, in this order: a line of flags, two slots for small gathers, the sum of the own
+ * segment, the roots (the gradient sums of the complete subtrees of shards that the worker holds).
+ * A worker writes a part and then posts: post number k of a generation means the same to everybody,
+ * since all run the same program. A reader waits until the owner's post number has reached k.
+ * Why no part is overwritten while somebody may still read it: to make post k + 1 of a kind a
+ * worker needs every other worker's post k, which they make after they have read what was before.
+ *
+ * The reduce of a step (mesh_reduce): each worker adds up one segment of the parameter vector, from
+ * everybody's roots by the tree over the shard index, and posts it; all read all segments. No sum
+ * depends on who arrived when.
+ *
+ * When a peer is lost, or the generation is over (mesh_abort, from another thread), a call that
+ * waits returns ERR_AGAIN, and the caller waits for the next roster.
+ *
+ * Threads: one caller, plus mesh_abort and the counters from any thread. Links have reader
+ * threads of their own.
+ */
+#ifndef MUSTER_RUNTIME_MESH_H
+#define MUSTER_RUNTIME_MESH_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/own.h"
+#include "engine/plan.h"        /* SHARDS_MAX */
+
+enum { MESH_MAX = 64, MESH_ROOTS = 4, GATHER_BYTES = 65536 };
+
+struct mesh;
+
+/* One worker as the roster has it, in the order of the roster. */
+struct mesh_peer {
+    uint64_t id;                /* never reused */
+    char address[256];          /* of its listener */
+    char host[80];              /* equal: the same machine, and shared memory is tried */
+    long pid;
+    int from, to;               /* shards; from == to: stands by */
+};
+
+struct mesh_config {
+    const char *token;
+    const char *listen;         /* "127.0.0.1:0" */
+    const char *host;           /* of this machine: its boot id */
+    long floats;                /* of the gradient vector, a multiple of 16 */
+    int shards;
+    /* Called from a reader thread when a peer's link is closed or silent. */
+    void (*lost)(void *arg, uint64_t id);
+    void *arg;
+    int beat_ms;                /* a link is silent after five of them (default 100) */
+    bool no_shared_memory;      /* for tests: TCP even on one host */
+};
+
+int mesh_new(const struct mesh_config *c, struct mesh **out, struct err *err);
+void mesh_free(struct mesh *m);
+OWN_DEFINE(mesh)
+const char *mesh_address(const struct mesh *m);         /* of the listener */
+
+/* Enters a generation: links to all peers (the later in the list calls the earlier), kept from the
+ * generation before where both stayed. `self` is the own place in the list. The ones that stand by
+ * are linked too. Returns when all links are up; ERR_AGAIN: aborted or a peer cannot be reached
+ * (it was told to `lost`). */
+int mesh_enter(struct mesh *m, uint64_t generation, const struct mesh_peer *peer, int n, int self,
+               int timeout_ms, struct err *err);
+/* Ends every wait of this generation with ERR_AGAIN. Any thread. */
+void mesh_abort(struct mesh *m, uint64_t generation);
+
+/* Where backward leaves the gradient of root r of the own shards. */
+float *mesh_root(struct mesh *m, int r);
+
+/* Every shard has `count` floats; rows[k * stride] of own shards are given, the others are filled
+ * in. At most GATHER_BYTES in all. */
+int mesh_gather(struct mesh *m, float *rows, long stride, long count, struct err *err);
+
+/* `bytes` of the worker in place `from` reach everybody's `bytes`; n, at most GATHER_BYTES, is the
+ * same for all. */
+int mesh_tell(struct mesh *m, int from, void *bytes, size_t n, struct err *err);
+
+/* A step's gradient. `filled`: the shards that have samples in this batch, by bit. On success
+ * segments say where the sum is; valid until the next call. */
+struct mesh_segment { long from, to; const float *sum; };       /* sum[0] is element `from` */
+int mesh_reduce(struct mesh *m, unsigned filled, const struct mesh_segment **out, int *out_n,
+                struct err *err);
+
+/* State for a newcomer: from the place `source` to the places in `to` (a bit each). The others
+ * return at once. The receiver's bytes are malloced, its own. */
+int mesh_copy(struct mesh *m, int source, uint64_t to, const void *state, size_t n, void **out,
+              size_t *out_n, struct err *err);
+
+uint64_t mesh_bytes_sent(const struct mesh *m);         /* to others' regions, both ways of transport */
+
+#endif
