@@ -16,7 +16,11 @@
  *
  * Layout: an activation is (N, H, W, Cp), channels last, C padded to Cp with zeros (tensor_pad). A
  * parameter has a logical shape, PyTorch's, and a physical one that its stage likes; `at` maps
- * one to the other. Optimizer state is laid out as the parameter is.
+ * one to the other. Optimizer state is laid out as the parameter is. Neither depends on threads or
+ * instruction set.
+ *
+ * Several plans may train one model, each with some of the shards (struct plan_share): they
+ * exchange sums by shard and by complete subtrees of shards, and so make the same sums.
  */
 #ifndef MUSTER_ENGINE_PLAN_H
 #define MUSTER_ENGINE_PLAN_H
@@ -32,6 +36,10 @@
 #include "engine/team.h"
 
 enum { SHARDS_MAX = 8, PARAM_NAME = 80 };
+/* Complete subtrees that a range of shards may have at most: 1, 2-3, 4-5, 6. */
+enum { SHARE_ROOTS = 4 };
+/* The most floats a shard that one call of plan_share.gather has. */
+enum { SHARE_GATHER = 1024 };
 
 /* Raise when, and only when, a change alters the bits of a trained model on purpose. */
 enum { NUMERICS_VERSION = 1 };
@@ -66,6 +74,11 @@ struct param {
     float *w;                   /* replica 0 */
     float *state[OPTIM_STATES]; /* optimizer state, laid out like w, replicated like w */
     float *g;                   /* gradient; only where the plan keeps gradients, else NULL */
+    /* In a shared plan: where its sums begin in the gradient vector and how many floats they are;
+     * -1: `g` is worked out by every plan from sums that all have. Where both are there the stage
+     * makes g of the sums (stage_ops.reduced). */
+    long grad_at, grad_size;
+    bool sparse;                /* where a shared sum is -0.0 the batch did not name the row */
     long replica;               /* floats from a member's copy to the next; 0: one, shared */
     long (*at)(const struct param *p, long i);  /* logical to stored index; NULL: the same */
     long geom[8];               /* for `at` */
@@ -78,8 +91,10 @@ struct stage;
 struct member {
     int id, count;
     struct plan *plan;
-    long pos;                   /* of the batch's first sample in the stretch */
-    int n;                      /* samples in this batch */
+    long pos;                   /* of sample 0 in the stretch */
+    int n;                      /* samples that this plan works on */
+    int whole;                  /* samples of the batch; more than n where others have some */
+    int base;                   /* place of sample 0 in the batch */
     int s0, s1;                 /* own shards */
     int n0, n1;                 /* own samples: those of the own shards */
     bool train;
@@ -105,6 +120,9 @@ struct stage_ops {
     /* After weights came from outside (initialisation, load): make derived copies. May be NULL.
      * Called once for each member's replica. */
     void (*derive)(struct stage *s, struct member *m);
+    /* Shared plans, once the sums of the batch are there for good: moves running statistics, makes
+     * gradients of sums that are none yet (share_copy). May be NULL. */
+    void (*reduced)(struct stage *s, struct member *m);
 };
 
 struct stage {
@@ -124,6 +142,32 @@ struct step_result {
     long step;
     int n;
     double loss;                /* mean over the batch (weighted where there are weights) */
+    uint64_t chain;             /* see plan_chain; 0 where the plan keeps none */
+};
+
+/* A stretch of the gradient vector: sum[0] is element `from`. Both ends are multiples of 16. */
+struct grad_segment { long from, to; const float *sum; };
+
+/* A plan's part in a model that several train: it computes the shards [from, to) of every batch.
+ * Sums over the batch that are not its own to finish come through the two hooks, called on the
+ * caller's thread while the other members wait. All plans call them in the same order, one that has
+ * no shard too. A hook that returns non-zero abandons the step: nothing has changed. */
+struct plan_share {
+    int from, to;               /* from == to: none; follows along */
+    float *root[SHARE_ROOTS];   /* where the gradient of each root goes: plan->grad_floats each */
+    /* rows[k * stride]: `count` floats of shard k, up to SHARE_GATHER. Own rows are given, the
+     * others are filled in. Any bits: not all are numbers. */
+    int (*gather)(void *arg, float *rows, long stride, long count);
+    /* The roots are complete. Leaves in *out, in ascending order, where the sums of the batch are:
+     * of each element, by the tree over the shards in `filled` (a bit each). */
+    int (*reduce)(void *arg, unsigned filled, const struct grad_segment **out, int *out_n);
+    void *arg;
+};
+
+/* A complete subtree of shards, and where its sums go. */
+struct root {
+    int first, width;
+    float *at;
 };
 
 struct plan {
@@ -136,6 +180,11 @@ struct plan {
     int shards;
     bool train;                         /* has backward stages */
     bool keep_grads;                    /* backward leaves p->g; the update is a pass of its own */
+    bool shared;                        /* can be one of several */
+    long grad_floats;                   /* of the gradient vector; 0 unless shared */
+    struct root root[SHARE_ROOTS];      /* of the own shards, left to right */
+    int n_roots;
+    int from, to;                       /* own shards; all of them unless shared */
     enum isa isa;
     uint64_t seed;
     struct team *team;
@@ -162,6 +211,8 @@ struct plan_config {
     bool train;
     bool keep_grads;            /* gradients are wanted (tests, clipping by norm) */
     bool plain;                 /* one stage for each op, no fused chains: the slow twin, for tests */
+    bool shared;                /* able to be one of several (plan_set_share) */
+    bool chain;                 /* keep plan_chain; a shared plan always does */
     uint64_t seed;
     const json_t *loss;         /* normalised; NULL: inference */
     const json_t *optimizer;    /* normalised; NULL: inference */
@@ -195,7 +246,30 @@ long plan_eval(struct plan *p, const struct stretch *data, long pos, long steps,
                struct step_result *results,
                int (*hook)(void *arg, const struct step_result *r), void *arg);
 
-/* Output of sample i of the last batch: `c` floats. */
+/* --- several plans, one model --- */
+
+/* The roots of shards [from, to): the largest complete subtrees of the tree over `shards`, left to
+ * right. Returns how many. */
+int share_roots(int shards, int from, int to, int first[SHARE_ROOTS], int width[SHARE_ROOTS]);
+
+/* Between runs, for a shared plan; until then it has all shards to itself. `share` is copied, the
+ * memory behind root[] stays the caller's; it is zeroed here, so nobody may be reading it for a step
+ * that could still count. */
+void plan_set_share(struct plan *p, const struct plan_share *share);
+/* True after plan_train when a hook abandoned a step; that step has changed nothing. */
+bool plan_abandoned(const struct plan *p);
+
+/* A value that covers the parameters after every step so far: of one step and the same steps before
+ * it, whoever ran them. It starts from 0. */
+uint64_t plan_chain(const struct plan *p);
+void plan_set_chain(struct plan *p, uint64_t chain);
+
+/* Parameters and optimizer state as they are stored, for a plan of the same spec: a plain copy. */
+size_t plan_state_bytes(const struct plan *p);
+void plan_state_get(const struct plan *p, void *out);
+void plan_state_set(struct plan *p, const void *in);
+
+/* Output of sample i of the last batch, of those the plan worked on: `c` floats. */
 const float *plan_output(const struct plan *p, int i);
 
 /* --- for stages --- */
@@ -211,7 +285,14 @@ struct tensor *plan_tensor(struct plan *p, int h, int w, int c);        /* data 
 struct param *plan_param(struct plan *p, const struct node *node, const char *suffix, int nd,
                          const long *dim, long size, bool replicated);
 
-/* The row of batch position i in a field. */
+/* First sample, counted from the plan's own, of shard k; a shard of another plan is empty. */
+static inline int member_first(const struct member *m, int k)
+{
+    int at = shard_first(m->whole, m->plan->shards, k) - m->base;
+    return at < 0 ? 0 : at < m->n ? at : m->n;
+}
+
+/* The row of sample i in a field. */
 static inline const void *member_row(const struct member *m, int field, int i)
 {
     const struct field *f = &m->plan->field[field];
@@ -232,6 +313,14 @@ static inline float *member_grad(const struct member *m, const struct tensor *t)
 /* This member's part [*a, *b) of `n` items in units of `unit`. */
 void member_part(const struct member *m, long n, long unit, long *a, long *b);
 void member_barrier(struct member *m);
+
+/* All members: rows[k * stride] has `count` floats of each own shard k; waits for everybody's, in a
+ * shared plan for those of the other plans too. */
+void member_gather(struct member *m, float *rows, long stride, long count);
+/* Shared plans: every plan works out q's gradient, to q->g, from sums that all have. */
+void plan_known(struct plan *p, struct param *q);
+/* The same of a part of q's gradient in the vector, once it is reduced: [from, to) to `to`. */
+void share_copy(const struct plan *p, const struct param *q, long from, long end, float *to);
 
 /* True when this stage is the first, in backward order, to write the gradient of input i: it sets;
  * later ones add. */
