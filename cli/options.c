@@ -6,6 +6,8 @@
 #include <string.h>
 
 #include "base/near.h"
+#include "spec/keys.h"
+#include "spec/scan.h"
 
 static const struct option none[] = { { 0 } };
 
@@ -115,6 +117,27 @@ int options_parse(const struct option *table, int argc, char **argv, void *into,
         }
     }
     return rc < 0 ? rc : n;
+}
+
+int workers_parse(const char *text, int *out_min, int *out_max, struct err *err)
+{
+    const struct key *k = key_find("", "workers");
+    long long a, b;
+
+    if (scan_whole(text, &a))
+        b = a;
+    else if (!scan_range(text, &a, &b) || a < 0 || b < 0)
+        return err_set(err, ERR_INVALID, "--workers takes a number or a range such as 2..8, not "
+                       "\"%s\"", text);
+    if (b < a)
+        return err_set(err, ERR_INVALID, "--workers %s: the most is less than the least (write "
+                       "%lld..%lld)", text, b, a);
+    if (a < (long long)k->min || b > (long long)k->max)
+        return err_set(err, ERR_INVALID, "--workers %s: a job has from %g to %g workers", text,
+                       k->min, k->max);
+    *out_min = (int)a;
+    *out_max = (int)b;
+    return 0;
 }
 
 void options_print(const struct option *table, FILE *to)

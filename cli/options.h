@@ -52,6 +52,10 @@ struct option {
  * many there are, or -ERR_INVALID. `table` NULL: no options. */
 int options_parse(const struct option *table, int argc, char **argv, void *into, struct err *err);
 
+/* The value of --workers, a number or a range as for the spec's key: "3" is 3 and 3, "2..8" is 2
+ * and 8. The outputs are untouched on failure. */
+int workers_parse(const char *text, int *out_min, int *out_max, struct err *err);
+
 /* The rows as two columns, for the help. */
 void options_print(const struct option *table, FILE *to);
 

@@ -17,8 +17,8 @@
 enum { LOG_EVERY = 100 };
 
 struct args {
-    const char *out, *device;
-    long threads, log_every;
+    const char *out, *device, *workers, *python;
+    long threads, log_every, max_restarts;
     int json, dry_run, resume, quiet;
     struct option_list set;
 };
@@ -28,6 +28,12 @@ static const struct option options[] = {
       offsetof(struct args, out) },
     { "threads", 0, "N", "use N threads (default: all cores that help); the result is the same",
       OPTION_INT, offsetof(struct args, threads) },
+    { "workers", 0, "N|MIN..MAX", "share the work among so many processes", OPTION_TEXT,
+      offsetof(struct args, workers) },
+    { "python", 0, "FILE", "run a distributed Python program of your own in place of SPEC; what is "
+      "after -- is for it", OPTION_TEXT, offsetof(struct args, python) },
+    { "max-restarts", 0, "N", "start a program of your own again so many times (default: 3)",
+      OPTION_INT, offsetof(struct args, max_restarts) },
     { "set", 0, "KEY=VALUE", "change the spec, as in epochs=1, limit=2000, optimizer.sgd.lr=0.01",
       OPTION_LIST, offsetof(struct args, set) },
     { "resume", 0, NULL, "go on with the run in --out from its last checkpoint", OPTION_FLAG,

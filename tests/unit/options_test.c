@@ -108,6 +108,28 @@ static void a_list_has_an_end(void **state)
     assert_int_equal(a.set.n, OPTION_LIST_MAX);
 }
 
+static void workers_are_a_number_or_a_range(void **state)
+{
+    (void)state;
+    struct err err = { 0 };
+    int min = -1, max = -1;
+    assert_ok(workers_parse("3", &min, &max, &err));
+    assert_int_equal(min, 3);
+    assert_int_equal(max, 3);
+    assert_ok(workers_parse("2..8", &min, &max, &err));
+    assert_int_equal(min, 2);
+    assert_int_equal(max, 8);
+    const char *const wrong[] = { "0", "-1", "0..2", "8..2", "2..", "..2", "two", "", "2.5", "5000",
+                                  "1..99999999999999999999" };
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        assert_fails(workers_parse(wrong[i], &min, &max, &err), ERR_INVALID);
+        assert_non_null(strstr(err.text, "--workers"));
+    }
+    assert_int_equal(min, 2);
+    assert_int_equal(max, 8);
+}
+
 CHECK_MAIN(every_form_of_an_option_lands_in_its_field,
            a_dash_and_what_follows_two_dashes_are_arguments, a_wrong_option_is_told_the_nearest,
-           values_are_checked, a_list_has_an_end)
+           values_are_checked, a_list_has_an_end,
+           workers_are_a_number_or_a_range)
