@@ -90,6 +90,12 @@ struct mesh_segment { long from, to; const float *sum; };       /* sum[0] is ele
 int mesh_reduce(struct mesh *m, unsigned filled, const struct mesh_segment **out, int *out_n,
                 struct err *err);
 
+/* What the last calls have read was still this generation's when it was read. A worker that was
+ * stopped and left out of the next generation reads, when it wakes, what the others write by then;
+ * every call checks that for itself, the user of a reduce's segments checks it after the last use.
+ * false: whatever was made from them is to be thrown away. */
+bool mesh_intact(const struct mesh *m);
+
 /* State for a newcomer: from the place `source` to the places in `to` (a bit each). The others
  * return at once. The receiver's bytes are malloced, its own. */
 int mesh_copy(struct mesh *m, int source, uint64_t to, const void *state, size_t n, void **out,

@@ -19,7 +19,6 @@
 #include <string.h>
 #include <sys/random.h>
 #include <sys/socket.h>
-#include <sys/uio.h>
 
 #include "base/clock.h"
 
@@ -120,34 +119,34 @@ static int wait_for(int fd, short events, double until)
     }
 }
 
-static int send_all(int fd, struct iovec *v, int n, double until, struct err *err)
+int wire_push(int fd, struct iovec **v, int *n)
 {
-    while (n > 0) {
-        if (v->iov_len == 0) {
-            v++, n--;
-            continue;
-        }
-        struct msghdr msg = { .msg_iov = v, .msg_iovlen = (size_t)(n < IOV_BATCH ? n : IOV_BATCH) };
+    while (*n > 0) {
+        struct msghdr msg = { .msg_iov = *v,
+                              .msg_iovlen = (size_t)(*n < IOV_BATCH ? *n : IOV_BATCH) };
         ssize_t sent = sendmsg(fd, &msg, MSG_NOSIGNAL | MSG_DONTWAIT);
-        if (sent < 0) {
-            if (errno == EINTR)
-                continue;
-            if (errno != EAGAIN && errno != EWOULDBLOCK)
-                return err_set(err, ERR_IO, "sending: %s", strerror(errno));
-            if (!wait_for(fd, POLLOUT, until))
-                return err_set(err, ERR_AGAIN, "the other side takes no bytes");
+        if (sent < 0 && errno == EINTR)
             continue;
-        }
-        while (sent > 0) {
-            size_t take = (size_t)sent < v->iov_len ? (size_t)sent : v->iov_len;
-            v->iov_base = (char *)v->iov_base + take;
-            v->iov_len -= take;
-            sent -= (ssize_t)take;
-            if (v->iov_len == 0)
-                v++, n--;
+        if (sent < 0)
+            return errno == EAGAIN || errno == EWOULDBLOCK ? 0 : -1;
+        for (; *n > 0 && (size_t)sent >= (*v)->iov_len; ++*v, --*n)
+            sent -= (ssize_t)(*v)->iov_len;
+        if (*n > 0) {
+            (*v)->iov_base = (char *)(*v)->iov_base + sent;
+            (*v)->iov_len -= (size_t)sent;
         }
     }
-    return 0;
+    return 1;
+}
+
+static int send_all(int fd, struct iovec *v, int n, double until, struct err *err)
+{
+    int rc;
+
+    while ((rc = wire_push(fd, &v, &n)) == 0)
+        if (!wait_for(fd, POLLOUT, until))
+            return err_set(err, ERR_AGAIN, "the other side takes no bytes");
+    return rc < 0 ? err_set(err, ERR_IO, "sending: %s", strerror(errno)) : 0;
 }
 
 /* `begun`: bytes of the same message came before. */

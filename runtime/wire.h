@@ -19,6 +19,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/uio.h>
 
 #include "base/buf.h"
 #include "base/err.h"
@@ -87,6 +88,8 @@ struct wire_piece {
 };
 int wire_send_pieces(int fd, const struct wire_header *h, const struct wire_piece *piece, int n,
                      int timeout_ms, struct err *err);
+/* What goes without waiting; *v and *n move on. 1: all of it; 0: no room now; -1: errno says. */
+int wire_push(int fd, struct iovec **v, int *n);
 int wire_receive_header(int fd, struct wire_header *h, int timeout_ms, struct err *err);
 int wire_receive_body(int fd, void *to, size_t n, int timeout_ms, struct err *err);
 /* Header and body; the body takes the place of what is in the buf and is NUL terminated. */

@@ -1,0 +1,197 @@
+/* runtime/mesh_int.h - the inside of a mesh, for mesh*.c alone
+ *
+ * Threads: the caller's; one that listens (mesh_link.c); one for each link, which reads. `lock`
+ * guards the list of links and their states; each link's `sending` keeps its messages whole.
+ * What a link's thread and the caller share besides: the words of the regions, `generation`,
+ * `aborted`, `posted`, all atomic.
+ *
+ * A word is the generation (24 bits) and the post number in it (40 bits): one store publishes both.
+ * Generations are compared by their difference, so that they may wrap around.
+ */
+#ifndef MUSTER_RUNTIME_MESH_INT_H
+#define MUSTER_RUNTIME_MESH_INT_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "runtime/mesh.h"
+#include "runtime/wire.h"
+
+enum {
+    MESH_NONCE = 16,
+    MESH_CHUNK = 65536,         /* bytes of a POST: a new generation waits for one at most */
+    MESH_SILENT = 5,            /* beats */
+    REGION_PAGE = 4096,
+    POST_BITS = 40,
+    POST_ENTER = 1,             /* the first of a generation */
+};
+
+/* ------------------------------------------------------------ regions (mesh_region.c) */
+
+/* The first page of a region; the parts follow, each on a page of its own. */
+struct region {
+    unsigned char nonce[MESH_NONCE];
+    uint64_t bytes, floats;
+    _Alignas(128) _Atomic uint64_t word;
+};
+
+static inline uint64_t word_of(uint64_t generation, uint64_t post)
+{
+    return generation << POST_BITS | post;
+}
+static inline uint64_t word_post(uint64_t word)
+{
+    return word & ((UINT64_C(1) << POST_BITS) - 1);
+}
+/* < 0: the word's generation is older, or it never was in one; > 0: newer. */
+static inline int word_age(uint64_t word, uint64_t generation)
+{
+    return word == 0 ? -1 : (int32_t)((uint32_t)(word >> POST_BITS << 8) - (uint32_t)(generation << 8));
+}
+
+static inline size_t region_page(size_t n)
+{
+    return (n + REGION_PAGE - 1) / REGION_PAGE * REGION_PAGE;
+}
+/* Offsets of the parts. */
+static inline size_t region_slot(int slot)
+{
+    return REGION_PAGE + (size_t)slot * GATHER_BYTES;
+}
+static inline size_t region_sum(void)
+{
+    return region_slot(2);
+}
+static inline size_t region_root(long floats, int root)
+{
+    return region_sum() + (size_t)(1 + root) * region_page((size_t)floats * sizeof(float));
+}
+static inline size_t region_bytes(long floats)
+{
+    return region_root(floats, MESH_ROOTS);
+}
+
+struct region_name {            /* how another process finds it */
+    long pid;
+    int fd;                     /* -1: not to be had */
+    unsigned char nonce[MESH_NONCE];
+};
+int region_new(long floats, struct region **out, struct region_name *out_name, struct err *err);
+/* A peer's, read only; NULL: not reachable from here. */
+struct region *region_open(const struct region_name *name, long floats);
+/* Memory of the same layout for what comes by TCP; NULL: no memory. */
+struct region *region_mirror(long floats);
+void region_close(struct region *r, long floats);
+void region_post(struct region *r, uint64_t word);      /* stores and wakes */
+/* Until the word differs from `seen`, a millisecond at most. */
+void region_wait(const struct region *r, uint64_t seen);
+
+/* ------------------------------------------------------------ links (mesh_link.c) */
+
+enum link_state { LINK_CALLING, LINK_UP, LINK_DEAD };
+
+/* A state that came for us and was not asked for yet. */
+struct arrival {
+    struct arrival *next;
+    uint64_t generation;
+    size_t n, got;
+    char *bytes;
+};
+
+struct link {
+    struct link *next;          /* newest first */
+    struct mesh *mesh;
+    uint64_t id;                /* the peer's */
+    uint64_t to;                /* our own, as the caller of this link knew it */
+    char address[256];          /* to call; "": it called */
+    int timeout_ms;             /* of the call */
+    double since;
+    int fd;
+    pthread_t thread;
+    /* Under the mesh's lock: */
+    enum link_state state;
+    bool replaced;              /* the peer has called again */
+    bool claimed;               /* was part of a generation */
+    bool active;                /* is part of this one: its loss is told */
+    bool closing;               /* by us: nobody is told */
+    struct err why;             /* of LINK_DEAD */
+    struct arrival *arrivals;   /* complete ones, oldest first */
+
+    _Atomic bool dead;          /* the same as LINK_DEAD, for those who wait */
+    pthread_mutex_t sending;
+    _Atomic int64_t sent_ms;    /* when bytes were last sent */
+    bool they_read_tcp;         /* the peer wants our posts here */
+    bool we_read_tcp;
+    struct region *region;      /* the peer's, mapped or mirrored */
+    uint64_t told;              /* generation of the last post that was sent here */
+    struct arrival *arriving;   /* of the link's thread */
+};
+
+int links_start(struct mesh *m, struct err *err);       /* begins to listen */
+void links_stop(struct mesh *m);
+/* A link that calls; on the list. NULL: no memory or thread. Under the lock. */
+struct link *link_call(struct mesh *m, uint64_t id, uint64_t self_id, const char *address,
+                       int timeout_ms);
+/* Ends the thread and frees; not under the lock, off the list. */
+void link_close(struct link *l);
+/* A whole message, or the link is dead (ERR_AGAIN). */
+int link_send(struct link *l, const struct wire_header *h, const struct wire_piece *piece, int n,
+              struct err *err);
+/* A part of the own region to a peer that reads by TCP, in chunks; then the post number. */
+int link_post_part(struct link *l, size_t offset, size_t bytes, uint64_t post, struct err *err);
+int link_post(struct link *l, uint64_t post, struct err *err);
+
+/* ------------------------------------------------------------ the mesh */
+
+struct place {
+    struct mesh_peer peer;
+    struct link *link;          /* NULL: ourselves */
+    const struct region *region;
+    long from, to;              /* its segment */
+    int roots, first[MESH_ROOTS], width[MESH_ROOTS];
+    double missing_since;       /* while entering; 0: not missing */
+    bool called;                /* while entering: a call has been made */
+};
+
+struct mesh {
+    struct mesh_config config;  /* strings are our own */
+    char *token, *host;
+    char address[256];
+    int listener, stop;         /* stop: an eventfd */
+    pthread_t listening;
+    bool listens;
+    int cores;
+
+    struct region *region;
+    struct region_name name;
+    _Atomic uint64_t generation, aborted;       /* aborted: the newest one, + 1 */
+    _Atomic uint64_t posted;    /* orders the caller's reads of mirrors before their next writes */
+    _Atomic uint64_t bytes_sent;
+    _Atomic uint64_t id;        /* our own; 0: not known yet */
+
+    pthread_mutex_t lock;
+    pthread_cond_t changed;     /* a link's state, an arrival */
+    struct link *links;
+
+    /* Of the caller's thread: */
+    struct place place[MESH_MAX];
+    int n, self;
+    bool spins;
+    uint64_t post, slots;       /* posts and small gathers of this generation */
+    struct mesh_segment segment[MESH_MAX];
+};
+
+static inline bool mesh_aborted(struct mesh *m)
+{
+    return atomic_load_explicit(&m->aborted, memory_order_acquire) >
+           atomic_load_explicit(&m->generation, memory_order_relaxed);
+}
+int mesh_again(struct mesh *m, struct err *err);        /* says that the generation is over */
+
+/* Until the one in place i has made post k. */
+int mesh_wait(struct mesh *m, int i, uint64_t k, struct err *err);
+int mesh_wait_all(struct mesh *m, uint64_t k, struct err *err);
+
+int64_t mesh_now_ms(void);
+
+#endif

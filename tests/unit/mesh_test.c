@@ -1,0 +1,471 @@
+/* Several meshes in one process, a thread each, as workers are processes: the same code, and the
+ * thread sanitizer sees it. */
+#include "runtime/mesh.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/rng.h"
+#include "runtime/wire.h"
+#include "tests/check.h"
+
+enum { WORKERS = 8, FLOATS = 4096 + 16 * 7, SHARDS = 8, COUNT = 5 };
+
+static const char token[] = "a token that nobody else knows";
+
+enum how { SHARED, TCP, MIXED, HOWS };
+
+struct worker {
+    pthread_t thread;
+    struct mesh *mesh;
+    struct mesh_peer peer;
+    _Atomic int losses;
+    _Atomic uint64_t lost_id;
+    /* What a thread is to do, and what became of it. */
+    uint64_t generation;
+    const struct mesh_peer *list;
+    int n, self;
+    int steps;
+    int rc;
+    int wrong;
+    struct err err;
+    bool (*stop_at)(struct worker *w, int step);
+    _Atomic int step;
+};
+
+static void on_lost(void *arg, uint64_t id)
+{
+    struct worker *w = arg;
+    atomic_fetch_add(&w->losses, 1);
+    atomic_store(&w->lost_id, id);
+}
+
+static void worker_start(struct worker *w, uint64_t id, enum how how)
+{
+    struct err err = { 0 };
+    struct mesh_config c = { .token = token, .listen = "127.0.0.1:0", .host = "here",
+                             .floats = FLOATS, .shards = SHARDS, .lost = on_lost, .arg = w,
+                             .no_shared_memory = how == TCP || (how == MIXED && id % 2) };
+
+    *w = (struct worker){ 0 };
+    assert_ok(mesh_new(&c, &w->mesh, &err));
+    w->peer = (struct mesh_peer){ .id = id, .pid = getpid() };
+    snprintf(w->peer.host, sizeof w->peer.host, "here");
+    snprintf(w->peer.address, sizeof w->peer.address, "%s", mesh_address(w->mesh));
+}
+
+/* ------------------------------------------------------------ the truth, in one thread */
+
+static float value(uint64_t step, int shard, long i)
+{
+    return rng_uniform(7, step * 100 + (uint64_t)shard, (uint64_t)i) * 2 - 1;
+}
+
+/* Of shards [from, from + width): the pairwise tree; false: all are empty. */
+static bool tree(uint64_t step, int from, int width, unsigned filled, float *out)
+{
+    if (width == 1) {
+        if (!(filled >> from & 1))
+            return false;
+        for (long i = 0; i < FLOATS; i++)
+            out[i] = value(step, from, i);
+        return true;
+    }
+    float *right = malloc(sizeof(float) * FLOATS);
+    bool a = tree(step, from, width / 2, filled, out);
+    bool b = tree(step, from + width / 2, width / 2, filled, right);
+    for (long i = 0; b && i < FLOATS; i++)
+        out[i] = a ? out[i] + right[i] : right[i];
+    free(right);
+    return a || b;
+}
+
+static unsigned filled_at(uint64_t step)
+{
+    static const unsigned some[] = { 0xff, 0x01, 0x80, 0x5a, 0xf0, 0x3f, 0xff, 0x11 };
+    return some[step % 8];
+}
+
+/* ------------------------------------------------------------ what a worker does */
+
+static int do_step(struct worker *w, uint64_t step)
+{
+    struct mesh *m = w->mesh;
+    const struct mesh_peer *own = &w->list[w->self];
+    const struct mesh_segment *s;
+    float rows[SHARDS][COUNT + 2];
+    uint64_t told[4] = { 0 };
+    int n, rc, r = 0;
+
+    for (int pass = 0; pass < 3; pass++) {
+        memset(rows, 0, sizeof rows);
+        for (int k = own->from; k < own->to; k++)
+            for (int i = 0; i < COUNT; i++)
+                rows[k][i] = value(step + (uint64_t)pass, k, i);
+        if ((rc = mesh_gather(m, rows[0], COUNT + 2, COUNT, &w->err)) < 0)
+            return rc;
+        for (int k = 0; k < SHARDS; k++)
+            for (int i = 0; i < COUNT; i++)
+                w->wrong += w->n > 1 && rows[k][i] != value(step + (uint64_t)pass, k, i);
+    }
+    int from = (int)(step % (uint64_t)w->n);
+    if (from == w->self)
+        for (uint64_t i = 0; i < 4; i++)
+            told[i] = step * 10 + i;
+    if ((rc = mesh_tell(m, from, told, sizeof told, &w->err)) < 0)
+        return rc;
+    for (uint64_t i = 0; i < 4; i++)
+        w->wrong += told[i] != step * 10 + i;
+
+    for (int at = own->from, width; at < own->to; at += width, r++) {
+        width = 1;
+        while (at % (2 * width) == 0 && at + 2 * width <= own->to)
+            width *= 2;
+        if (!tree(step, at, width, filled_at(step), mesh_root(m, r)))
+            memset(mesh_root(m, r), 0xff, sizeof(float) * FLOATS);     /* nobody may look at it */
+    }
+    if ((rc = mesh_reduce(m, filled_at(step), &s, &n, &w->err)) < 0)
+        return rc;
+    float *want = malloc(sizeof(float) * FLOATS);
+    long next = 0;
+    tree(step, 0, SHARDS, filled_at(step), want);
+    for (int i = 0; i < n; i++) {
+        w->wrong += s[i].from != next;
+        w->wrong += memcmp(s[i].sum, want + s[i].from,
+                           (size_t)(s[i].to - s[i].from) * sizeof(float)) != 0;
+        next = s[i].to;
+    }
+    w->wrong += next != FLOATS || !mesh_intact(m);
+    free(want);
+    return 0;
+}
+
+static void *run_worker(void *arg)
+{
+    struct worker *w = arg;
+
+    w->rc = mesh_enter(w->mesh, w->generation, w->list, w->n, w->self, 10000, &w->err);
+    for (int i = 0; i < w->steps && w->rc == 0; i++) {
+        atomic_store(&w->step, i);
+        if (w->stop_at && w->stop_at(w, i))
+            break;
+        w->rc = do_step(w, (uint64_t)i);
+    }
+    return NULL;
+}
+
+/* Contiguous shares; those beyond the shards stand by. */
+static void share_out(struct mesh_peer *list, int n)
+{
+    int busy = n < SHARDS ? n : SHARDS;
+    for (int i = 0; i < n; i++) {
+        list[i].from = i < busy ? SHARDS * i / busy : SHARDS;
+        list[i].to = i < busy ? SHARDS * (i + 1) / busy : SHARDS;
+    }
+}
+
+/* Runs the workers `who` (in this order) through a generation. */
+static void generation_begin(struct worker *all, const int *who, int n, uint64_t generation,
+                             int steps, struct mesh_peer *list)
+{
+    for (int i = 0; i < n; i++)
+        list[i] = all[who[i]].peer;
+    share_out(list, n);
+    for (int i = 0; i < n; i++) {
+        struct worker *w = &all[who[i]];
+        w->generation = generation;
+        w->list = list;
+        w->n = n;
+        w->self = i;
+        w->steps = steps;
+        w->wrong = 0;
+        pthread_create(&w->thread, NULL, run_worker, w);
+    }
+}
+
+static void generation_end(struct worker *all, const int *who, int n, int want)
+{
+    for (int i = 0; i < n; i++)
+        pthread_join(all[who[i]].thread, NULL);
+    for (int i = 0; i < n; i++) {
+        struct worker *w = &all[who[i]];
+        if (w->rc != want)
+            fail_msg("worker %d of %d: %d (%s)", i, n, w->rc, w->err.text);
+        assert_int_equal(w->wrong, 0);
+    }
+}
+
+static void workers_start(struct worker *all, int n, enum how how)
+{
+    for (int i = 0; i < n; i++)
+        worker_start(&all[i], (uint64_t)i + 1, how);
+}
+
+static void workers_end(struct worker *all, int n)
+{
+    for (int i = 0; i < n; i++) {
+        mesh_free(all[i].mesh);
+        all[i].mesh = NULL;
+    }
+}
+
+static const int everyone[] = { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9 };
+
+/* ------------------------------------------------------------ tests */
+
+static void any_number_of_workers_gives_the_same_sums(void **state)
+{
+    (void)state;
+    static const int sizes[] = { 1, 2, 3, 5, 8, 10 };
+    static struct worker all[10];
+    struct mesh_peer list[10];
+
+    for (int how = 0; how < HOWS; how++)
+        for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++) {
+            workers_start(all, sizes[s], how);
+            generation_begin(all, everyone, sizes[s], 1, 16, list);
+            generation_end(all, everyone, sizes[s], 0);
+            workers_end(all, sizes[s]);
+        }
+}
+
+static void workers_come_and_go(void **state)
+{
+    (void)state;
+    static const struct {
+        int n, who[WORKERS];
+    } rosters[] = { { 2, { 0, 1 } },          { 3, { 0, 1, 2 } },       { 2, { 2, 0 } },
+                    { 5, { 0, 2, 3, 4, 5 } }, { 1, { 3 } },             { 4, { 6, 3, 4, 0 } },
+                    { 6, { 0, 3, 4, 5, 6, 7 } } };
+    static struct worker all[WORKERS];
+    struct mesh_peer list[WORKERS];
+
+    for (int how = 0; how < HOWS; how++) {
+        workers_start(all, WORKERS, how);
+        for (size_t g = 0; g < sizeof rosters / sizeof rosters[0]; g++) {
+            generation_begin(all, rosters[g].who, rosters[g].n, 10 + g, 5, list);
+            generation_end(all, rosters[g].who, rosters[g].n, 0);
+        }
+        workers_end(all, WORKERS);
+    }
+}
+
+static bool two_stops(struct worker *w, int step)
+{
+    return step == 3 && w->peer.id == 2;
+}
+
+static void an_abort_ends_every_wait_and_the_next_generation_goes_on(void **state)
+{
+    (void)state;
+    struct err err = { 0 };
+    static struct worker all[3];
+    struct mesh_peer list[3];
+
+    for (int how = 0; how < HOWS; how++) {
+        workers_start(all, 3, how);
+        for (int i = 0; i < 3; i++)
+            all[i].stop_at = two_stops;
+        generation_begin(all, everyone, 3, 5, 10, list);
+        usleep(50000);          /* worker 2 has stopped; the others wait for it */
+        double before = clock_seconds();
+        for (int i = 0; i < 3; i++)
+            mesh_abort(all[i].mesh, 5);
+        for (int i = 0; i < 3; i++)
+            pthread_join(all[i].thread, NULL);
+        assert_true(clock_seconds() - before < 2);
+        assert_int_equal(all[0].rc, -ERR_AGAIN);
+        assert_int_equal(all[1].rc, 0);
+        assert_int_equal(all[2].rc, -ERR_AGAIN);
+        for (int i = 0; i < 3; i++)
+            all[i].stop_at = NULL;
+
+        mesh_abort(all[1].mesh, 6);     /* before it is entered */
+        assert_fails(mesh_enter(all[1].mesh, 6, list, 3, 1, 5000, &err), ERR_AGAIN);
+        generation_begin(all, everyone, 3, 7, 6, list);
+        generation_end(all, everyone, 3, 0);
+        for (int i = 0; i < 3; i++)
+            assert_int_equal(atomic_load(&all[i].losses), 0);
+        workers_end(all, 3);
+    }
+}
+
+static void one_that_dies_is_told_and_the_others_go_on(void **state)
+{
+    (void)state;
+    static const int left[] = { 0, 2, 3 };
+    static struct worker all[4];
+    struct mesh_peer list[4], next[4];
+
+    for (int how = 0; how < HOWS; how++) {
+        workers_start(all, 4, how);
+        for (int i = 0; i < 4; i++)
+            all[i].stop_at = two_stops;
+        generation_begin(all, everyone, 4, 5, 10, list);
+        pthread_join(all[1].thread, NULL);
+        mesh_free(all[1].mesh);
+        for (int i = 0; i < 3; i++) {
+            pthread_join(all[left[i]].thread, NULL);
+            assert_int_equal(all[left[i]].rc, -ERR_AGAIN);
+            for (int ms = 0; ms < 2000 && atomic_load(&all[left[i]].losses) == 0; ms++)
+                usleep(1000);
+            assert_int_equal(atomic_load(&all[left[i]].losses), 1);
+            assert_int_equal(atomic_load(&all[left[i]].lost_id), 2);
+        }
+        generation_begin(all, left, 3, 6, 6, next);
+        generation_end(all, left, 3, 0);
+
+        /* A newcomer in its place. */
+        worker_start(&all[1], 9, how);
+        generation_begin(all, everyone, 4, 7, 6, list);
+        generation_end(all, everyone, 4, 0);
+        workers_end(all, 4);
+    }
+}
+
+static void one_that_cannot_be_reached_is_told(void **state)
+{
+    (void)state;
+    struct err err = { 0 };
+    static struct worker all[2];
+    struct mesh_peer list[2];
+
+    workers_start(all, 2, SHARED);
+    mesh_free(all[0].mesh);
+    list[0] = all[0].peer;
+    list[1] = all[1].peer;
+    share_out(list, 2);
+    assert_fails(mesh_enter(all[1].mesh, 1, list, 2, 1, 5000, &err), ERR_AGAIN);
+    assert_int_equal(atomic_load(&all[1].lost_id), 1);
+    list[0] = all[1].peer;      /* now the other would have to call */
+    list[1] = all[0].peer;
+    share_out(list, 2);
+    assert_fails(mesh_enter(all[1].mesh, 2, list, 2, 0, 100, &err), ERR_AGAIN);
+    assert_int_equal(atomic_load(&all[1].losses), 2);
+    mesh_free(all[1].mesh);
+}
+
+/* The state of place 1 to places 0 and 2; 3 has no part in it. */
+static void *run_copy(void *arg)
+{
+    struct worker *w = arg;
+    enum { BYTES = 3000000 };
+    unsigned char *bytes = malloc(BYTES);
+    void *got = NULL;
+    size_t n = 0;
+
+    w->rc = mesh_enter(w->mesh, w->generation, w->list, w->n, w->self, 10000, &w->err);
+    for (int round = 0; round < 2 && w->rc == 0; round++) {
+        for (int i = 0; i < BYTES; i++)
+            bytes[i] = (unsigned char)(i * 7 + round);
+        got = NULL;
+        w->rc = mesh_copy(w->mesh, 1, 5, bytes, round ? BYTES : 0, &got, &n, &w->err);
+        if (w->self == 0 || w->self == 2)
+            w->wrong += !got || n != (round ? BYTES : 0) || memcmp(got, bytes, n) != 0;
+        else
+            w->wrong += got != NULL;
+        free(got);
+    }
+    free(bytes);
+    if (w->rc == 0)
+        w->rc = do_step(w, 4);
+    return NULL;
+}
+
+static void a_state_is_copied_to_those_who_lack_it(void **state)
+{
+    (void)state;
+    static struct worker all[4];
+    struct mesh_peer list[4];
+
+    for (int how = 0; how < HOWS; how++) {
+        workers_start(all, 4, how);
+        for (int i = 0; i < 4; i++)
+            list[i] = all[i].peer;
+        share_out(list, 4);
+        for (int i = 0; i < 4; i++) {
+            all[i].generation = 3;
+            all[i].list = list;
+            all[i].n = 4;
+            all[i].self = i;
+            pthread_create(&all[i].thread, NULL, run_copy, &all[i]);
+        }
+        generation_end(all, everyone, 4, 0);
+        workers_end(all, 4);
+    }
+}
+
+static void a_stranger_at_the_door_stops_nobody(void **state)
+{
+    (void)state;
+    struct err err = { 0 };
+    static struct worker all[2];
+    struct mesh_peer list[2];
+    int fd[80];
+
+    workers_start(all, 2, TCP);
+    for (int i = 0; i < 80; i++) {
+        assert_ok(wire_connect(all[i % 2].peer.address, 1000, &fd[i], &err));
+        if (i % 3 == 0)
+            assert_int_equal(write(fd[i], "GET / HTTP/1.1\r\nHost: x\r\n\r\n", 27), 27);
+    }
+    assert_fails(wire_prove(fd[1], "another token than theirs", 1000, &err), ERR_DENIED);
+    generation_begin(all, everyone, 2, 1, 3, list);
+    generation_end(all, everyone, 2, 0);
+    for (int i = 0; i < 80; i++)
+        close(fd[i]);
+    workers_end(all, 2);
+}
+
+static void the_bytes_of_a_step_are_what_the_bound_says(void **state)
+{
+    (void)state;
+    static struct worker all[4];
+    struct mesh_peer list[4];
+
+    for (int how = 0; how < 2; how++) {
+        workers_start(all, 4, how);
+        generation_begin(all, everyone, 4, 1, 1, list);
+        generation_end(all, everyone, 4, 0);
+        uint64_t sum = 0;
+        for (int i = 0; i < 4; i++)
+            sum += mesh_bytes_sent(all[i].mesh);
+        /* In all: each root to the three that add up, each sum to the three others; the small ones. */
+        uint64_t small = 3 * 3 * SHARDS * COUNT * sizeof(float) + 3 * 4 * sizeof(uint64_t);
+        assert_int_equal(sum, 2 * 3 * FLOATS * sizeof(float) + small);
+        workers_end(all, 4);
+    }
+}
+
+static void wrong_rosters_are_refused(void **state)
+{
+    (void)state;
+    struct err err = { 0 };
+    static struct worker one;
+    struct mesh_peer list[2];
+
+    worker_start(&one, 1, SHARED);
+    list[0] = list[1] = one.peer;
+    share_out(list, 2);
+    assert_fails(mesh_enter(one.mesh, 1, list, 2, 0, 100, &err), ERR_INVALID);  /* twice */
+    list[1].id = 2;
+    list[1].to = 7;
+    assert_fails(mesh_enter(one.mesh, 1, list, 2, 0, 100, &err), ERR_INVALID);  /* none for 7 */
+    list[1].from = 3;
+    list[1].to = 8;
+    assert_fails(mesh_enter(one.mesh, 1, list, 2, 0, 100, &err), ERR_INVALID);  /* two for 3 */
+    share_out(list, 1);
+    assert_ok(mesh_enter(one.mesh, 1, list, 1, 0, 100, &err));
+    assert_fails(mesh_enter(one.mesh, 1, list, 1, 0, 100, &err), ERR_INVALID);
+    mesh_free(one.mesh);
+    mesh_free(NULL);
+}
+
+CHECK_MAIN(any_number_of_workers_gives_the_same_sums, workers_come_and_go,
+           an_abort_ends_every_wait_and_the_next_generation_goes_on,
+           one_that_dies_is_told_and_the_others_go_on, one_that_cannot_be_reached_is_told,
+           a_state_is_copied_to_those_who_lack_it, a_stranger_at_the_door_stops_nobody,
+           the_bytes_of_a_step_are_what_the_bound_says, wrong_rosters_are_refused)
