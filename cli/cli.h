@@ -38,6 +38,7 @@
 struct cli {
     int out_is_terminal, err_is_terminal;
     int color_out, color_err;
+    int exit_code;      /* set by a command: main ends with it in place of the error's own */
 };
 
 struct command {

@@ -159,5 +159,5 @@ int main(int argc, char **argv)
         return 0;
     fprintf(stderr, "%smuster:%s %s\n", cli.color_err ? "\033[1;31m" : "",
             cli.color_err ? "\033[0m" : "", err.text);
-    return err_exit(err.code);
+    return cli.exit_code ? cli.exit_code : err_exit(err.code);
 }

@@ -9,6 +9,7 @@
 #include "base/own.h"
 #include "cli/cli.h"
 #include "cli/layers.h"
+#include "cli/train_python.h"
 #include "runtime/rundir.h"
 #include "runtime/trainer.h"
 #include "spec/spec.h"
@@ -185,14 +186,6 @@ static int check_args(const struct args *a, struct err *err)
     return 0;
 }
 
-static int check_spec(const struct job_spec *s, struct err *err)
-{
-    if (s->program)
-        return err_set(err, ERR_INVALID, "%s: a \"%s\" job is not for train, which runs the native "
-                       "engine (give it data and model)", s->path, s->program);
-    return 0;
-}
-
 static int open_run(const struct args *a, const struct job_spec *spec, struct trainer *t,
                     struct rundir **out, struct err *err)
 {
@@ -284,28 +277,47 @@ static int train(struct cli *c, const struct args *a, const struct job_spec *spe
     return 0;
 }
 
+/* A program of the user's own: `own` arguments are for it. */
+static int run_program(struct cli *c, const struct args *a, const struct job_spec *spec,
+                       char *const *own, int n_own, struct err *err)
+{
+    struct program_options o = { a->out, a->workers, a->max_restarts, a->threads, a->json, a->quiet,
+                                 a->dry_run, own, n_own };
+
+    if (a->resume || a->device || (a->python && a->set.n))
+        return err_set(err, ERR_INVALID, "--%s has no place beside a program of your own",
+                       a->resume ? "resume" : a->device ? "device" : "set");
+    return a->python ? train_script(c, a->python, &o, err) : train_program(c, spec, &o, err);
+}
+
 static int run(struct cli *c, int argc, char **argv, struct err *err)
 {
-    struct args a = { .log_every = LOG_EVERY };
-    struct job_spec *spec = NULL;
+    struct args a = { .log_every = LOG_EVERY, .max_restarts = MAX_RESTARTS };
+    OWN(job_spec) spec = NULL;
+    int dashes = 0;
 
+    while (dashes < argc && strcmp(argv[dashes], "--"))
+        dashes++;
+    int own = dashes < argc ? argc - dashes - 1 : 0;    /* arguments of a program */
     int n = options_parse(options, argc, argv, &a, err);
     if (n < 0)
         return n;
-    if (n != 1)
+    if (n - own != (a.python ? 0 : 1))
         return cli_usage(&command_train, err);
-    if (check_args(&a, err) < 0 || spec_read(argv[0], a.set.item, a.set.n, &spec, err) < 0)
+    if (check_args(&a, err) < 0)
         return -(int)err->code;
-    int rc = check_spec(spec, err);
-    if (rc == 0)
-        rc = train(c, &a, spec, err);
-    spec_free(spec);
-    return rc;
+    if (a.python)
+        return run_program(c, &a, NULL, argv + n - own, own, err);
+    if (spec_read(argv[0], a.set.item, a.set.n, &spec, err) < 0)
+        return -(int)err->code;
+    if (spec->program)
+        return run_program(c, &a, spec, argv + n - own, own, err);
+    return own ? cli_usage(&command_train, err) : train(c, &a, spec, err);
 }
 
 const struct command command_train = {
     .name = "train",
-    .args = "SPEC",
+    .args = "SPEC | --python FILE [-- ARGUMENTS]",
     .summary = "train what a spec describes, on this machine",
     .example = "muster train examples/fashion-lenet/train.yaml --out runs/lenet\n"
                "muster train examples/fit-a-line/train.yaml --set epochs=10 --dry-run",

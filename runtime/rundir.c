@@ -46,8 +46,7 @@ static bool exists(const char *dir, const char *name)
 
 /* ------------------------------------------------------------------ life */
 
-/* A name that is free: runs/NAME, runs/NAME-2, ... */
-static void choose_path(const char *name, char *out, size_t size)
+void rundir_choose(const char *name, char *out, size_t size)
 {
     snprintf(out, size, "runs/%s", name);
     for (int i = 2; access(out, F_OK) == 0; i++)
@@ -87,7 +86,7 @@ int rundir_create(const char *path, const struct job_spec *spec, struct rundir *
     if (path)
         snprintf(r->path, sizeof r->path, "%s", path);
     else
-        choose_path(spec->name, r->path, sizeof r->path);
+        rundir_choose(spec->name, r->path, sizeof r->path);
     if (exists(r->path, "run.json") || exists(r->path, "metrics.jsonl"))
         return err_set(err, ERR_CONFLICT, "%s: holds a run already (choose another --out, or go on "
                        "with it by --resume)", r->path);

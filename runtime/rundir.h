@@ -22,6 +22,9 @@
 
 struct rundir;
 
+/* A path that is free: runs/NAME, runs/NAME-2, ... */
+void rundir_choose(const char *name, char *out, size_t size);
+
 /* `path` NULL: runs/NAME, or runs/NAME-2, ... ERR_CONFLICT when it holds another run already. */
 int rundir_create(const char *path, const struct job_spec *spec, struct rundir **out,
                   struct err *err);
