@@ -32,6 +32,9 @@ enum coef {
     BN_COEFS
 };
 
+/* What is summed by shard, in a shared plan. */
+enum row { ROW_MEAN, ROW_M2, ROW_S1, ROW_S2, ROW_KINDS };
+
 /* The input rows and taps that one phase of a strided convolution's dx reads. */
 struct dx_phase {
     int y, x;                   /* of the first pixel */
@@ -61,6 +64,8 @@ struct block {
     float *mean_s, *m2_s;       /* (N, cop) mean and squared deviations of a sample */
     float *s1, *s2;             /* (N, cop) sum of dz and of dz * (y - mean) of a sample */
     float *coef;                /* (members, BN_COEFS, cop) */
+    /* Shared plans: by shard, (shards, ROW_KINDS, cop), since samples of other plans are not here. */
+    float *rows;
     float *e;                   /* dy with its border, a member's */
     float *dxp;                 /* dx, a member's: (hp, wp, cip) Winograd's, else (hi, wi, cip) */
     float *gw, *gb;             /* gradients by shard; Winograd's is of U */
@@ -91,6 +96,8 @@ INLINE float *block_coef(const struct block *b, const struct member *m, enum coe
 {
     return b->coef + ((long)m->id * BN_COEFS + i) * b->cop;
 }
+INLINE float *block_row(const struct block *b, enum row i) { return b->rows + (long)i * b->cop; }
+INLINE long row_stride(const struct block *b) { return (long)ROW_KINDS * b->cop; }
 INLINE long xp_size(const struct block *b) { return (long)b->hp * b->wp * b->cis; }
 INLINE long y_size(const struct block *b) { return (long)b->ho * b->wo * b->cop; }
 INLINE long e_size(const struct block *b) { return (long)b->eh * b->ew * b->cop; }
@@ -127,6 +134,7 @@ long conv_tiles_backward(const struct block *b);
 #define bn_sample ISA_FN(bn_sample)
 #define bn_stats ISA_FN(bn_stats)
 #define bn_back ISA_FN(bn_back)
+#define bn_keep ISA_FN(bn_keep)
 #define bn_relu ISA_FN(bn_relu)
 #define bn_mask_sums ISA_FN(bn_mask_sums)
 #define bn_dy ISA_FN(bn_dy)
@@ -136,10 +144,12 @@ long conv_tiles_backward(const struct block *b);
 
 /* Mean and squared deviations of sample n. */
 void bn_sample(const struct block *b, int n, const float *y);
-/* Statistics of the batch (or the running ones), scale and shift. */
-void bn_stats(const struct block *b, const struct member *m);
-/* From the samples' sums: dgamma, dbeta and the map from dz to dy. */
-void bn_back(const struct block *b, const struct member *m);
+/* Statistics of the batch (or the running ones), scale and shift. Waits for all members. */
+void bn_stats(const struct block *b, struct member *m);
+/* Shared plans: the running statistics, which bn_stats leaves alone there. */
+void bn_keep(const struct block *b, const struct member *m);
+/* From the samples' sums: dgamma, dbeta and the map from dz to dy. Waits for all members. */
+void bn_back(const struct block *b, struct member *m);
 /* relu(bn(y)) of a sample, to rows `row` floats apart. */
 void bn_relu(const struct block *b, const struct member *m, const float *y, float *out, long row);
 /* dz = da where relu passed; its two sums. da has rows `row` floats apart. */

@@ -72,37 +72,99 @@ void bn_sample(const struct block *b, int n, const float *y)
     BY_VECTORS(sample_n, b, n, y)
 }
 
-/* The sum over the batch of one value a sample. */
-static v16 batch_sum(const struct member *m, const float *p, long stride)
+/* The sum over a shard of one value a sample. */
+INLINE v16 shard_sum(const struct member *m, int s, const float *p, long stride)
 {
-    const int shards = m->plan->shards;
-    v16 sum[SHARDS_MAX];
+    int n = member_first(m, s), end = member_first(m, s + 1);
+    v16 sum = n < end ? v_load(p + n * stride) : v_zero();
 
-    for (int s = 0; s < shards; s++) {
-        int n = shard_first(m->n, shards, s), end = shard_first(m->n, shards, s + 1);
-        sum[s] = n < end ? v_load(p + n * stride) : v_zero();
-        for (n++; n < end; n++)
-            sum[s] = v_add(sum[s], v_load(p + n * stride));
-    }
-    return shard_tree(sum, shards, shards_filled(m->n, shards));
+    for (n++; n < end; n++)
+        sum = v_add(sum, v_load(p + n * stride));
+    return sum;
 }
 
 /* The same of m2_s + P * (mean_s - mean)^2. */
+INLINE v16 shard_m2(const struct member *m, int s, const struct block *b, int j, v16 mean)
+{
+    const v16 P = v_set1((float)(b->ho * b->wo));
+    v16 sum = v_zero();
+
+    for (int n = member_first(m, s); n < member_first(m, s + 1); n++) {
+        long at = (long)n * b->cop + j;
+        v16 d = v_sub(v_load(b->mean_s + at), mean);
+        sum = v_add(sum, v_fma(v_mul(d, d), P, v_load(b->m2_s + at)));
+    }
+    return sum;
+}
+
+/* Rows that have been gathered, by the tree. */
+static v16 tree_of(const struct member *m, const struct block *b, enum row i, int j)
+{
+    const int shards = m->plan->shards;
+    v16 sum[SHARDS_MAX];
+
+    for (int s = 0; s < shards; s++)
+        sum[s] = v_load(block_row(b, i) + s * row_stride(b) + j);
+    return shard_tree(sum, shards, shards_filled(m->whole, shards));
+}
+
+/* The sum over the batch of one value a sample. */
+static v16 batch_sum(const struct member *m, const struct block *b, enum row i, const float *p,
+                     int j)
+{
+    const int shards = m->plan->shards;
+    v16 sum[SHARDS_MAX];
+
+    if (m->plan->shared)
+        return tree_of(m, b, i, j);
+    for (int s = 0; s < shards; s++)
+        sum[s] = shard_sum(m, s, p + j, b->cop);
+    return shard_tree(sum, shards, member_filled(m));
+}
+
 static v16 batch_m2(const struct member *m, const struct block *b, int j, v16 mean)
 {
     const int shards = m->plan->shards;
-    const v16 P = v_set1((float)(b->ho * b->wo));
     v16 sum[SHARDS_MAX];
 
-    for (int s = 0; s < shards; s++) {
-        sum[s] = v_zero();
-        for (int n = shard_first(m->n, shards, s); n < shard_first(m->n, shards, s + 1); n++) {
-            long at = (long)n * b->cop + j;
-            v16 d = v_sub(v_load(b->mean_s + at), mean);
-            sum[s] = v_add(sum[s], v_fma(v_mul(d, d), P, v_load(b->m2_s + at)));
+    if (m->plan->shared)
+        return tree_of(m, b, ROW_M2, j);
+    for (int s = 0; s < shards; s++)
+        sum[s] = shard_m2(m, s, b, j, mean);
+    return shard_tree(sum, shards, member_filled(m));
+}
+
+INLINE v16 mean_of(const struct member *m, const struct block *b, int j)
+{
+    return v_mul(batch_sum(m, b, ROW_MEAN, b->mean_s, j), v_set1(1.0f / (float)m->whole));
+}
+
+/* Shared plans: the own shards' rows, and then everybody's. */
+static void gather_stats(const struct block *b, struct member *m)
+{
+    const long stride = row_stride(b);
+
+    for (int s = m->s0; s < m->s1; s++)
+        for (int j = 0; j < b->cop; j += 16)
+            v_store(block_row(b, ROW_MEAN) + s * stride + j,
+                    shard_sum(m, s, b->mean_s + j, b->cop));
+    member_gather(m, block_row(b, ROW_MEAN), stride, b->cop);
+    for (int s = m->s0; s < m->s1; s++)
+        for (int j = 0; j < b->cop; j += 16)
+            v_store(block_row(b, ROW_M2) + s * stride + j, shard_m2(m, s, b, j, mean_of(m, b, j)));
+    member_gather(m, block_row(b, ROW_M2), stride, b->cop);
+}
+
+static void gather_back(const struct block *b, struct member *m)
+{
+    const long stride = row_stride(b);
+
+    for (int s = m->s0; s < m->s1; s++)
+        for (int j = 0; j < b->cop; j += 16) {
+            v_store(block_row(b, ROW_S1) + s * stride + j, shard_sum(m, s, b->s1 + j, b->cop));
+            v_store(block_row(b, ROW_S2) + s * stride + j, shard_sum(m, s, b->s2 + j, b->cop));
         }
-    }
-    return shard_tree(sum, shards, shards_filled(m->n, shards));
+    member_gather(m, block_row(b, ROW_S1), stride, 2l * b->cop);
 }
 
 static void keep_running(const struct block *b, int j, v16 mean, v16 m2, long count)
@@ -115,17 +177,21 @@ static void keep_running(const struct block *b, int j, v16 mean, v16 m2, long co
     v_store(b->var->w + j, v_fma(t, v_sub(unbiased, rv), rv));
 }
 
-void bn_stats(const struct block *b, const struct member *m)
+void bn_stats(const struct block *b, struct member *m)
 {
-    const long count = (long)m->n * b->ho * b->wo;
+    const long count = (long)m->whole * b->ho * b->wo;
 
+    if (m->train && m->plan->shared)
+        gather_stats(b, m);
+    else if (m->train)
+        member_barrier(m);
     for (int j = 0; j < b->cop; j += 16) {
         v16 mean, var;
         if (m->train) {
-            mean = v_mul(batch_sum(m, b->mean_s + j, b->cop), v_set1(1.0f / (float)m->n));
+            mean = mean_of(m, b, j);
             v16 m2 = batch_m2(m, b, j, mean);
             var = v_mul(m2, v_set1(1.0f / (float)count));
-            if (m->id == 0)
+            if (m->id == 0 && !m->plan->shared)
                 keep_running(b, j, mean, m2, count);
         } else {
             mean = v_load(b->mean->w + j);
@@ -140,16 +206,30 @@ void bn_stats(const struct block *b, const struct member *m)
     }
 }
 
-void bn_back(const struct block *b, const struct member *m)
+void bn_keep(const struct block *b, const struct member *m)
 {
-    const v16 share = v_set1(1.0f / (float)((long)m->n * b->ho * b->wo));
+    long from, to;
 
+    member_part(m, b->cop, 16, &from, &to);
+    for (int j = (int)from; j < to; j += 16)
+        keep_running(b, j, v_load(block_coef(b, m, BN_MEAN) + j), tree_of(m, b, ROW_M2, j),
+                     (long)m->whole * b->ho * b->wo);
+}
+
+void bn_back(const struct block *b, struct member *m)
+{
+    const v16 share = v_set1(1.0f / (float)((long)m->whole * b->ho * b->wo));
+
+    if (m->plan->shared)
+        gather_back(b, m);
+    else
+        member_barrier(m);
     for (int j = 0; j < b->cop; j += 16) {
         v16 inv = v_load(block_coef(b, m, BN_INV) + j);
         v16 scale = v_load(block_coef(b, m, BN_SCALE) + j);
         v16 mean = v_load(block_coef(b, m, BN_MEAN) + j);
-        v16 dbeta = batch_sum(m, b->s1 + j, b->cop);
-        v16 dgamma = v_mul(batch_sum(m, b->s2 + j, b->cop), inv);
+        v16 dbeta = batch_sum(m, b, ROW_S1, b->s1, j);
+        v16 dgamma = v_mul(batch_sum(m, b, ROW_S2, b->s2, j), inv);
         v16 slope = v_mul(v_mul(v_mul(scale, inv), v_mul(dgamma, share)), v_set1(-1));
         v16 t = v_fma(v_mul(scale, dbeta), share, v_mul(slope, mean));
         v_store(block_coef(b, m, BN_A) + j, scale);

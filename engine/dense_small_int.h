@@ -33,12 +33,12 @@ struct dense_back {
     const float *x, *d;
     float *dx;
     long xs, ds, dxs;
-    int n, shards;
+    const struct member *m;     /* whose samples */
 };
 void ISA_FN(dense_backward)(const struct dense_back *k);
 
 /* Bias of `count` outputs (a multiple of 16) from index `from` on. */
 void ISA_FN(dense_bias)(const struct apply *a, long from, long count, const float *d, long ds,
-                        int n, int shards);
+                        const struct member *m);
 
 #endif

@@ -162,37 +162,40 @@ KERNEL void step_2(const struct dense_back *k) { step(k, 2, WIDE); }
 KERNEL void step_4(const struct dense_back *k) { step(k, 4, WIDE); }
 KERNEL void step_8(const struct dense_back *k) { step(k, 8, 1); }
 
-/* The same sums for any batch, shards and optimizer. */
-INLINE v16 shard_sum(const float *d, long ds, const float *x, long xs, int n, int shards,
-                     unsigned filled)
+/* The same sums for any batch, shards and optimizer: row o, 16 columns from i on. */
+INLINE void apply_any(const struct dense_back *k, const int *first, unsigned filled, int o, long i)
 {
+    const int shards = k->m->plan->shards;
+    const float *d = k->d + o, *x = k->x + i;
     v16 sum[SHARDS_MAX];
 
     for (int s = 0; s < shards; s++) {
         sum[s] = v_zero();
-        for (int b = shard_first(n, shards, s), b0 = b; b < shard_first(n, shards, s + 1); b++) {
-            v16 xv = v_load(x + b * xs), dv = v_set1(d[b * ds]);
-            sum[s] = b == b0 ? v_mul(dv, xv) : v_fma(dv, xv, sum[s]);
+        for (int b = first[s]; b < first[s + 1]; b++) {
+            v16 xv = v_load(x + b * k->xs), dv = v_set1(d[b * k->ds]);
+            sum[s] = b == first[s] ? v_mul(dv, xv) : v_fma(dv, xv, sum[s]);
         }
     }
-    return shard_tree(sum, shards, filled);
+    apply_tree(k->apply, k->from + o * k->ld + i, sum, shards, filled);
 }
 
 KERNEL void step_any(const struct dense_back *k)
 {
-    const unsigned filled = shards_filled(k->n, k->shards);
+    const unsigned filled = member_filled(k->m);
     const float *w = k->apply->w + k->from;
+    int first[SHARDS_MAX + 1];
 
+    for (int s = 0; s <= k->m->plan->shards; s++)
+        first[s] = member_first(k->m, s);
     for (long i = 0; i < k->cols; i += 16) {
-        for (int b = 0; k->dx && b < k->n; b++) {
+        for (int b = 0; k->dx && b < k->m->n; b++) {
             v16 acc = v_zero();
             for (int o = 0; o < k->rows; o++)
                 acc = v_fma(v_set1(k->d[b * k->ds + o]), v_load(w + o * k->ld + i), acc);
             v_store(k->dx + b * k->dxs + i, acc);
         }
         for (int o = 0; o < k->rows; o++)
-            apply16(k->apply, k->from + o * k->ld + i,
-                    shard_sum(k->d + o, k->ds, k->x + i, k->xs, k->n, k->shards, filled));
+            apply_any(k, first, filled, o, i);
     }
 }
 
@@ -202,9 +205,10 @@ void ISA_FN(dense_backward)(const struct dense_back *k)
         [1] = step_1, [2] = step_2, [4] = step_4, [8] = step_8,
     };
     const struct apply *a = k->apply;
+    const int n = k->m->n;
 
-    if (k->n == k->shards && kernels[k->n] && a->plain_momentum && !a->keep)
-        kernels[k->n](k);
+    if (n == k->m->plan->shards && kernels[n] && a->plain_momentum && !a->keep)
+        kernels[n](k);
     else
         step_any(k);
 }
@@ -221,30 +225,33 @@ INLINE void bias_step(const struct apply *a, long from, long count, const float 
     }
 }
 
-KERNEL void bias_any(const struct apply *a, long from, long count, const float *d, long ds, int n,
-                     int shards)
+KERNEL void bias_any(const struct apply *a, long from, long count, const float *d, long ds,
+                     const struct member *m)
 {
-    const unsigned filled = shards_filled(n, shards);
+    const int shards = m->plan->shards;
+    const unsigned filled = member_filled(m);
 
     for (long i = 0; i < count; i += 16) {
         v16 sum[SHARDS_MAX];
         for (int s = 0; s < shards; s++) {
-            int b = shard_first(n, shards, s), end = shard_first(n, shards, s + 1);
+            int b = member_first(m, s), end = member_first(m, s + 1);
             sum[s] = b < end ? v_load(d + b * ds + i) : v_zero();
             for (b++; b < end; b++)
                 sum[s] = v_add(sum[s], v_load(d + b * ds + i));
         }
-        apply16(a, from + i, shard_tree(sum, shards, filled));
+        apply_tree(a, from + i, sum, shards, filled);
     }
 }
 
 void ISA_FN(dense_bias)(const struct apply *a, long from, long count, const float *d, long ds,
-                        int n, int shards)
+                        const struct member *m)
 {
-    if (n == shards && n == 4)
+    const bool single = m->n == m->plan->shards && !m->plan->shared;
+
+    if (single && m->n == 4)
         bias_step(a, from, count, d, ds, 4);
-    else if (n == shards && n == 1)
+    else if (single && m->n == 1)
         bias_step(a, from, count, d, ds, 1);
     else
-        bias_any(a, from, count, d, ds, n, shards);
+        bias_any(a, from, count, d, ds, m);
 }

@@ -29,11 +29,77 @@ static const struct stage_ops *const stages[] = {
     PLAIN
 };
 
+/* Lanes that are not -0.0: a sum of what a batch named never is, since it starts from +0.0. */
+static mask16 v_named(v16 v)
+{
+    ALIGNED float f[16];
+    mask16 named = 0;
+
+    v_store(f, v);
+    for (int i = 0; i < 16; i++) {
+        uint32_t bits;
+        memcpy(&bits, &f[i], sizeof bits);
+        named |= (mask16)((bits != 0x80000000u) << i);
+    }
+    return named;
+}
+
 static void optim_pass(const struct optim *o, float *w, float *const *state, const float *g, long n,
                        float scale)
 {
     for (long i = 0; i < n; i += 16)
         ISA_FN(optim16)(o, w, state, i, v_mul(v_load(g + i), v_set1(scale)));
+}
+
+static void optim_named(const struct optim *o, float *w, float *const *state, const float *g, long n,
+                        float scale)
+{
+    for (long i = 0; i < n; i += 16) {
+        v16 sum = v_load(g + i), old = v_load(w + i);
+        mask16 named = v_named(sum);
+        if (!named)
+            continue;
+        ISA_FN(optim16)(o, w, state, i, v_mul(v_add(sum, v_zero()), v_set1(scale)));
+        v_store(w + i, v_pick(named, v_load(w + i), old));
+    }
+}
+
+/* Each pair of neighbours is a product of 64 bits, with a number of its place added to both: no
+ * bit of a float is without effect on most bits of the sum, and places cannot be exchanged. */
+static const uint32_t place_key[16] = {
+    0x9e3779b9, 0x7f4a7c15, 0xbf58476d, 0x1ce4e5b9, 0x94d049bb, 0x133111eb, 0xd2511f53, 0xcd9e8d57,
+    0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19, 0x428a2f98,
+};
+enum { PLACE_STEP = 0x2545f491 };       /* from one vector to the next */
+
+static uint64_t hash(const float *w, long n, long place)
+{
+    const uint32_t first = (uint32_t)(place / 16) * PLACE_STEP;
+    uint64_t lane[8] = { 0 };
+
+#if defined ISA_AVX512
+    const __m512i step = _mm512_set1_epi32(PLACE_STEP);
+    __m512i key = _mm512_add_epi32(_mm512_loadu_si512(place_key), _mm512_set1_epi32((int)first));
+    __m512i sum = _mm512_setzero_si512();
+    for (long i = 0; i < n; i += 16, key = _mm512_add_epi32(key, step)) {
+        __m512i x = _mm512_add_epi32(_mm512_loadu_si512(w + i), key);
+        sum = _mm512_add_epi64(sum, _mm512_mul_epu32(x, _mm512_srli_epi64(x, 32)));
+    }
+    _mm512_storeu_si512(lane, sum);
+#else
+    for (long i = 0; i < n; i += 16) {
+        const uint32_t at = first + (uint32_t)(i / 16) * PLACE_STEP;
+        uint32_t x[16];
+        memcpy(x, w + i, sizeof x);
+        for (int k = 0; k < 8; k++)
+            lane[k] += (uint64_t)(x[2 * k] + place_key[2 * k] + at) *
+                       (x[2 * k + 1] + place_key[2 * k + 1] + at);
+    }
+#endif
+    uint64_t all = 0;
+    for (int k = 0; k < 8; k++)
+        all += lane[k];
+    return all;
 }
 
 static double sum_squares(const float *g, long n)
@@ -54,5 +120,7 @@ const struct kernels ISA_FN(kernels) = {
     .plain = plain,
     .loss = &ISA_FN(loss_stage),
     .optim_pass = optim_pass,
+    .optim_named = optim_named,
+    .hash = hash,
     .sum_squares = sum_squares,
 };

@@ -118,3 +118,14 @@ void ISA_FN(optim16)(const struct optim *o, float *w, float *const s[OPTIM_STATE
     }
     steps[o->kind](o, w, s, i, g);
 }
+
+void ISA_FN(apply_roots)(const struct apply *a, long i, v16 *sum, unsigned filled)
+{
+    const struct plan *p = a->roots;
+
+    for (int r = 0; r < p->n_roots && !a->discard; r++) {
+        const struct root *of = &p->root[r];
+        v_store(of->at + a->grad_at + i, shard_tree(sum + of->first, of->width,
+                                                    filled >> of->first));
+    }
+}

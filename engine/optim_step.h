@@ -16,8 +16,25 @@ struct apply {
     float *w, *s[OPTIM_STATES];
     float *keep;                /* where the gradient goes instead; NULL: update */
     bool discard;               /* keeps gradients, and another member writes this one */
+    const struct plan *roots;   /* several roots of a shared plan, one sum for each; NULL: one sum */
+    long grad_at;               /* of the parameter in the gradient vector */
     bool plain_momentum;        /* SGD with momentum and nothing else: the common case, inline */
 };
+
+/* A shared plan's gradient goes to its roots. One without a shard has no gradient to leave. */
+INLINE void apply_shared(struct apply *a, const struct member *m, const struct param *q)
+{
+    const struct plan *p = m->plan;
+
+    if (q->grad_at < 0) {
+        a->keep = q->g;
+        return;
+    }
+    a->grad_at = q->grad_at;
+    a->discard = p->n_roots == 0;
+    a->keep = p->n_roots ? p->root[0].at + q->grad_at : q->w;
+    a->roots = p->n_roots > 1 ? p : NULL;
+}
 
 /* One parameter, one member: its replica where there are replicas. */
 INLINE struct apply apply_begin(const struct member *m, const struct param *q)
@@ -28,10 +45,11 @@ INLINE struct apply apply_begin(const struct member *m, const struct param *q)
 
     for (int i = 0; i < o->states; i++)
         a.s[i] = q->state[i] + own;
-    if (m->plan->keep_grads) {
+    if (m->plan->shared)
+        apply_shared(&a, m, q);
+    else if (m->plan->keep_grads)
         a.keep = q->g;
-        a.discard = q->replica && m->id;
-    }
+    a.discard |= a.keep && q->replica && m->id;
     a.plain_momentum = o->kind == OPTIM_SGD && o->momentum != 0 && o->weight_decay == 0 &&
                        !o->nesterov && o->clip_value == 0;
     return a;
@@ -70,28 +88,40 @@ INLINE v16 shard_tree(v16 *sum, int shards, unsigned filled)
     return sum[0];
 }
 
-/* Which of the plan's shards have samples in a batch of n. */
-INLINE unsigned shards_filled(int n, int shards)
+/* Leaves the sum of each root; `sum` has one value a shard. */
+void ISA_FN(apply_roots)(const struct apply *a, long i, v16 *sum, unsigned filled);
+/* For a kernel that does one root at a time, as if its shards were all. */
+INLINE struct apply apply_root(const struct apply *a, const struct root *root)
 {
-    unsigned filled = 0;
-    for (int i = 0; i < shards; i++)
-        filled |= (unsigned)(shard_first(n, shards, i) < shard_first(n, shards, i + 1)) << i;
-    return filled;
+    struct apply of = *a;
+
+    of.keep = root->at + a->grad_at;
+    of.roots = NULL;
+    return of;
 }
 
-/* g holds one gradient a shard, `stride` floats apart: sum by the tree and apply [from, to). */
+/* The tree over the plan's own shards; sum[] is used up. */
+INLINE void apply_tree(const struct apply *a, long i, v16 *sum, int shards, unsigned filled)
+{
+    if (a->roots)
+        ISA_FN(apply_roots)(a, i, sum, filled);
+    else
+        apply16(a, i, shard_tree(sum, shards, filled));
+}
+
+/* g holds one gradient a shard in `filled`, `stride` floats apart: sum by the tree and apply
+ * [from, to). */
 INLINE void apply_shards(const struct member *m, const struct param *q, const float *g,
-                         long stride, long from, long to)
+                         long stride, unsigned filled, long from, long to)
 {
     const struct apply a = apply_begin(m, q);
     const int shards = m->plan->shards;
-    const unsigned filled = shards_filled(m->n, shards);
 
     for (long i = from; i < to; i += 16) {
         v16 sum[SHARDS_MAX] = { v_load(g + i) };
         for (int s = 1; s < shards; s++)
             sum[s] = v_load(g + s * stride + i);
-        apply16(&a, i, shard_tree(sum, shards, filled));
+        apply_tree(&a, i, sum, shards, filled);
     }
 }
 

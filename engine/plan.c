@@ -123,7 +123,7 @@ struct param *plan_param(struct plan *p, const struct node *node, const char *su
     q->group = node->group;
     q->order = (int)(node - p->graph->node) * 8 + suffix_index(suffix);
     choose_init(p, node, suffix, q);
-    q->size = (size + 15) / 16 * 16;
+    q->size = q->grad_size = (size + 15) / 16 * 16;
     int copies = replicated ? p->threads : 1;
     /* Apart, since a core's prefetcher runs ahead into the lines that another writes. */
     q->replica = replicated ? q->size + 1056 : 0;
@@ -284,7 +284,9 @@ static int read_config(struct plan *p, const struct plan_config *c, struct err *
     p->shards = c->shards > 0 ? c->shards : 1;
     p->train = c->train;
     p->keep_grads = c->keep_grads;
+    p->shared = c->shared;
     p->own->plain = c->plain;
+    p->own->keep_chain = c->train && (c->shared || c->chain);
     p->seed = c->seed;
     p->lr_factor = 1;
     p->loss_spec = c->loss;
@@ -340,6 +342,7 @@ int plan_new(const struct graph *graph, const struct field *fields, int n_fields
     if (p->n_params)
         qsort(p->param, (size_t)p->n_params, sizeof *p->param, by_order);
     own->square = plan_take(p, (size_t)p->n_params * sizeof *own->square);
+    share_init(p);
     if (own->full) {
         err_set(err, ERR_NOMEM, "the model needs more than %zu GB (a smaller batch, or fewer "
                 "channels)", PLAN_RESERVE >> 30);

@@ -78,6 +78,7 @@ struct param {
      * -1: `g` is worked out by every plan from sums that all have. Where both are there the stage
      * makes g of the sums (stage_ops.reduced). */
     long grad_at, grad_size;
+    long place;                 /* floats of the parameters before it, for the chain */
     bool sparse;                /* where a shared sum is -0.0 the batch did not name the row */
     long replica;               /* floats from a member's copy to the next; 0: one, shared */
     long (*at)(const struct param *p, long i);  /* logical to stored index; NULL: the same */
@@ -104,6 +105,14 @@ struct member {
 
 /* First sample of shard i when n samples are spread over s shards. */
 static inline int shard_first(int n, int s, int i) { return (int)((long)n * i / s); }
+/* The shards that have samples, a bit each. */
+static inline unsigned shards_filled(int n, int s)
+{
+    unsigned filled = 0;
+    for (int i = 0; i < s; i++)
+        filled |= (unsigned)(shard_first(n, s, i) < shard_first(n, s, i + 1)) << i;
+    return filled;
+}
 
 enum phase { PHASE_FORWARD, PHASE_BACKWARD, PHASE_UPDATE, PHASES };
 enum { SYNC_NONE = 0, SYNC_BEFORE = 1, SYNC_AFTER = 2 };
@@ -291,6 +300,14 @@ static inline int member_first(const struct member *m, int k)
     int at = shard_first(m->whole, m->plan->shards, k) - m->base;
     return at < 0 ? 0 : at < m->n ? at : m->n;
 }
+/* The own shards that have samples, a bit each. */
+static inline unsigned member_filled(const struct member *m)
+{
+    unsigned filled = 0;
+    for (int k = 0; k < m->plan->shards; k++)
+        filled |= (unsigned)(member_first(m, k) < member_first(m, k + 1)) << k;
+    return filled;
+}
 
 /* The row of sample i in a field. */
 static inline const void *member_row(const struct member *m, int field, int i)
@@ -319,8 +336,8 @@ void member_barrier(struct member *m);
 void member_gather(struct member *m, float *rows, long stride, long count);
 /* Shared plans: every plan works out q's gradient, to q->g, from sums that all have. */
 void plan_known(struct plan *p, struct param *q);
-/* The same of a part of q's gradient in the vector, once it is reduced: [from, to) to `to`. */
-void share_copy(const struct plan *p, const struct param *q, long from, long end, float *to);
+/* Shared plans, once the vector is reduced: elements [from, to) of q's part of it. */
+void share_copy(const struct plan *p, const struct param *q, long from, long to, float *out);
 
 /* True when this stage is the first, in backward order, to write the gradient of input i: it sets;
  * later ones add. */

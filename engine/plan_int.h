@@ -30,11 +30,40 @@ struct plan_int {
     const struct stage *building;
     double clip_norm;           /* 0: none */
     double *square;             /* (n_params) sums of squares, for clip_norm */
+    struct plan_share share;    /* hooks are NULL while the plan has all shards to itself */
+    float *alone;               /* its root then */
+    struct grad_segment all;
+    const struct grad_segment *segment; /* of this step's gradient vector */
+    int n_segments;
+    bool abandoned;             /* written by member 0 between two barriers */
+    double loss[SHARDS_MAX][2]; /* of this step, see loss_by_shard */
+    bool keep_chain;
+    uint64_t chain;
+    struct member_hash *hash;   /* (threads) */
+};
+
+/* A member's share of the hash of all parameters; two lines, as a core fetches them. */
+struct member_hash {
+    uint64_t sum, gap[15];
 };
 
 /* Fills p->stage and p->value from the graph. */
 int plan_lower(struct plan *p, struct err *err);
 /* Fills the two lists of calls. */
 void plan_list(struct plan *p);
+
+/* Sum of losses and of weights of each shard; of one that is another plan's, zeros. */
+void loss_by_shard(const struct member *m, double sum[SHARDS_MAX][2]);
+
+/* --- share.c --- */
+
+/* Once stages and parameters are there. */
+void share_init(struct plan *p);
+/* All members: makes the gradients of the batch of everybody's. False: the step is abandoned. */
+bool share_reduce(struct member *m);
+/* The gradient of q from `from` on, up to *to, which may come nearer. */
+const float *share_gradient(const struct plan *p, const struct param *q, long from, long *to);
+/* Member 0: one more step, from everybody's hash. */
+uint64_t share_chain(struct plan *p);
 
 #endif

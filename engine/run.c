@@ -7,6 +7,7 @@
  */
 #include <math.h>
 #include <stdatomic.h>
+#include <string.h>
 
 #include "engine/plan_int.h"
 
@@ -46,24 +47,53 @@ static float clip_factor(struct member *m)
     return factor < 1 ? (float)factor : 1;
 }
 
+/* Floats that are updated at a time, so that the hash finds them in the cache. */
+enum { UPDATE_FLOATS = 4096 };
+
+/* Weights [from, to) of this member's copy of q. */
+static void update_part(struct member *m, const struct param *q, long from, long to, float scale)
+{
+    const struct plan *p = m->plan;
+    const struct kernels *k = p->own->kernels;
+
+    for (long end; from < to; from = end) {
+        end = to - from < UPDATE_FLOATS ? to : from + UPDATE_FLOATS;
+        const float *g = share_gradient(p, q, from, &end);
+        float *w = member_w(m, q) + from, *state[OPTIM_STATES];
+        for (int s = 0; s < OPTIM_STATES; s++)
+            state[s] = q->state[s] ? q->state[s] + q->replica * m->id + from : NULL;
+        (q->sparse ? k->optim_named : k->optim_pass)(&m->optim[q->group], w, state, g, end - from,
+                                                     scale);
+        if (p->own->keep_chain && !q->replica)
+            p->own->hash[m->id].sum += k->hash(w, end - from, q->place + from);
+    }
+}
+
+static void hash_part(struct member *m, const struct param *q)
+{
+    long from, to;
+
+    member_part(m, q->size, 16, &from, &to);
+    m->plan->own->hash[m->id].sum += m->plan->own->kernels->hash(member_w(m, q) + from, to - from,
+                                                                 q->place + from);
+}
+
 static void apply_kept(struct member *m)
 {
     struct plan *p = m->plan;
 
     member_barrier(m);
     float scale = clip_factor(m);
+    p->own->hash[m->id].sum = 0;
     for (int i = 0; i < p->n_params; i++) {
         struct param *q = p->param[i];
         long from = 0, to = q->size;
-        if (!q->trained)
-            continue;
         if (!q->replica)
             member_part(m, q->size, 16, &from, &to);
-        float *state[OPTIM_STATES];
-        for (int s = 0; s < OPTIM_STATES; s++)
-            state[s] = q->state[s] ? q->state[s] + q->replica * m->id + from : NULL;
-        p->own->kernels->optim_pass(&m->optim[q->group], member_w(m, q) + from, state, q->g + from,
-                                    to - from, scale);
+        if (q->trained)
+            update_part(m, q, from, to, scale);
+        if (p->own->keep_chain && (q->replica || !q->trained))
+            hash_part(m, q);
     }
     member_barrier(m);
     for (int i = 0; i < p->n_stages; i++)
@@ -92,11 +122,13 @@ static void set_batch(struct member *m, const struct run *r, long i)
     const struct plan *p = m->plan;
     long pos = r->pos + i * p->batch, left = r->data->n - pos;
 
-    m->pos = pos;
-    m->n = left < p->batch ? (int)left : p->batch;
+    m->whole = left < p->batch ? (int)left : p->batch;
+    m->base = m->train ? shard_first(m->whole, p->shards, p->from) : 0;
+    m->n = m->train ? shard_first(m->whole, p->shards, p->to) - m->base : m->whole;
+    m->pos = pos + m->base;
     m->step = r->first_step + (uint64_t)i;
-    m->n0 = shard_first(m->n, p->shards, m->s0);
-    m->n1 = shard_first(m->n, p->shards, m->s1);
+    m->n0 = member_first(m, m->s0);
+    m->n1 = member_first(m, m->s1);
     if (!m->train)
         return;
     double factor = p->lr_factor;
@@ -106,34 +138,95 @@ static void set_batch(struct member *m, const struct run *r, long i)
         optim_begin(&m->optim[g], m->step + 1, factor);
 }
 
+void loss_by_shard(const struct member *m, double sum[SHARDS_MAX][2])
+{
+    const struct plan *p = m->plan;
+
+    memset(sum, 0, SHARDS_MAX * sizeof *sum);
+    for (int s = 0; s < p->shards; s++)
+        for (int i = member_first(m, s); i < member_first(m, s + 1); i++) {
+            double w = p->weight_field < 0 ? 1 :
+                       *(const float *)member_row(m, p->weight_field, i);
+            sum[s][0] += w * p->sample_loss[i];
+            sum[s][1] += w;
+        }
+}
+
 /* The mean of the batch by the shard tree; with instance weights the weighted mean. */
 static double batch_loss(const struct member *m)
 {
     const struct plan *p = m->plan;
-    double sum[SHARDS_MAX] = { 0 }, weight[SHARDS_MAX] = { 0 };
+    double sum[SHARDS_MAX][2];
 
-    for (int s = 0; s < p->shards; s++)
-        for (int i = shard_first(m->n, p->shards, s); i < shard_first(m->n, p->shards, s + 1); i++) {
-            double w = p->weight_field < 0 ? 1 :
-                       *(const float *)member_row(m, p->weight_field, i);
-            sum[s] += w * p->sample_loss[i];
-            weight[s] += w;
-        }
+    if (p->shared && m->train)
+        memcpy(sum, p->own->loss, sizeof sum);
+    else
+        loss_by_shard(m, sum);
     for (int width = 1; width < p->shards; width *= 2)
         for (int s = 0; s < p->shards; s += 2 * width) {
-            sum[s] += sum[s + width];
-            weight[s] += weight[s + width];
+            sum[s][0] += sum[s + width][0];
+            sum[s][1] += sum[s + width][1];
         }
-    return weight[0] > 0 ? sum[0] / weight[0] : 0;
+    return sum[0][1] > 0 ? sum[0][0] / sum[0][1] : 0;
 }
 
+/* A step is abandoned between two barriers of a call, so all members leave after the same one. */
 static void run_calls(struct member *m, const struct call *call, int n)
 {
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; i < n && !(m->train && m->plan->own->abandoned); i++) {
         if (call[i].barrier)
             member_barrier(m);
         call[i].run(call[i].stage, m);
     }
+}
+
+/* What follows the calls of a training step. False: the step is abandoned. */
+static bool finish_step(struct member *m)
+{
+    struct plan *p = m->plan;
+
+    if (p->own->abandoned || (p->shared && !share_reduce(m)))
+        return false;
+    if (p->shared || p->keep_grads) {
+        apply_kept(m);
+    } else if (p->own->keep_chain) {
+        member_barrier(m);
+        p->own->hash[m->id].sum = 0;
+        for (int i = 0; i < p->n_params; i++)
+            hash_part(m, p->param[i]);
+        member_barrier(m);
+    }
+    return true;
+}
+
+/* Member 0. */
+static void note_result(const struct member *m, struct run *r, long i)
+{
+    struct plan *p = m->plan;
+    struct step_result result = { .step = (long)m->step, .n = m->whole };
+
+    if (r->train && p->own->keep_chain)
+        result.chain = share_chain(p);
+    r->done = i + 1;
+    if (!r->results && !r->hook)
+        return;
+    if (p->loss_spec)
+        result.loss = batch_loss(m);
+    if (r->results)
+        r->results[i] = result;
+    if (r->hook && r->hook(r->arg, &result))
+        atomic_store_explicit(&r->stop, 1, memory_order_relaxed);
+}
+
+static void own_shards(struct member *m)
+{
+    const struct plan *p = m->plan;
+    const int from = m->train ? p->from : 0, n = (m->train ? p->to : p->shards) - from;
+    const int owners = p->threads < n ? p->threads : n;
+
+    /* Whole shards; members beyond the shards have none. */
+    m->s0 = m->id < owners ? from + n * m->id / owners : from + n;
+    m->s1 = m->id < owners ? from + n * (m->id + 1) / owners : from + n;
 }
 
 static void run_member(int id, void *arg)
@@ -145,35 +238,22 @@ static void run_member(int id, void *arg)
     const struct call *list = r->train ? own->train : own->forward;
     int n = r->train ? own->n_train : own->n_forward;
     bool settle = r->hook || (r->results && !(r->train && own->loss_settled));
-    int owners = p->threads < p->shards ? p->threads : p->shards;
 
     m.optim[0] = p->optim[0];
     m.optim[1] = p->optim[1];
-    /* Whole shards; members beyond the shards have none. */
-    m.s0 = id < owners ? p->shards * id / owners : p->shards;
-    m.s1 = id < owners ? p->shards * (id + 1) / owners : p->shards;
+    own_shards(&m);
     for (long i = 0; i < r->steps && !atomic_load_explicit(&r->stop, memory_order_relaxed); i++) {
         set_batch(&m, r, i);
         run_calls(&m, list, n);
-        if (r->train && p->keep_grads)
-            apply_kept(&m);
+        if (r->train && !finish_step(&m))
+            break;
         if (settle)
             member_barrier(&m);
-        if (id == 0 && (r->results || r->hook)) {
-            struct step_result result = { (long)m.step, m.n, 0 };
-            if (p->loss_spec)
-                result.loss = batch_loss(&m);
-            if (r->results)
-                r->results[i] = result;
-            if (r->hook && r->hook(r->arg, &result))
-                atomic_store_explicit(&r->stop, 1, memory_order_relaxed);
-            r->done = i + 1;
-        }
+        if (id == 0)
+            note_result(&m, r, i);
         if (settle)
             member_barrier(&m);
     }
-    if (!r->results && !r->hook && id == 0)
-        r->done = r->steps;
 }
 
 static long run_steps(struct run *r)
@@ -189,6 +269,8 @@ static long run_steps(struct run *r)
     p->n_fields = r->data->n_fields;
     p->order = r->data->order;
     p->n_order = r->data->n;
+    if (r->train)
+        p->own->abandoned = false;
     team_run(p->team, run_member, r);
     return r->done;
 }

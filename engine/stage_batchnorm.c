@@ -47,6 +47,8 @@ static int build(struct stage *s, struct plan *p, struct err *err)
     own->Cp = round_up16(in->c);
     own->w = channel_param(p, s, "weight", true, true);
     own->b = channel_param(p, s, "bias", true, false);
+    plan_known(p, own->w);
+    plan_known(p, own->b);
     own->mean = channel_param(p, s, "running_mean", false, false);
     own->var = channel_param(p, s, "running_var", false, true);
     bytes = (size_t)own->Cp * (size_t)p->shards * sizeof(float);
@@ -72,11 +74,11 @@ INLINE const float *of_shard(const struct norm *l, const float *array, int k)
 static v16 shard_sum(const struct stage *s, const struct member *m, int k, int c, const float *mu)
 {
     const struct tensor *in = s->in[0];
-    const int shards = m->plan->shards, n1 = shard_first(m->n, shards, k + 1);
+    const int n1 = member_first(m, k + 1);
     const v16 center = mu ? v_load(mu + c) : v_zero();
     v16 sum = v_zero();
 
-    for (int n = shard_first(m->n, shards, k); n < n1; n++) {
+    for (int n = member_first(m, k); n < n1; n++) {
         const float *x = sample_data(m, in, n) + c;
         v16 sample = v_zero();
         for (int y = 0; y < in->h; y++) {
@@ -100,8 +102,8 @@ static v16 shard_sum(const struct stage *s, const struct member *m, int k, int c
 /* Values behind a statistic: of shard k alone, or of the batch (k < 0). */
 INLINE float values(const struct stage *s, const struct member *m, int k)
 {
-    const int shards = m->plan->shards;
-    long n = k < 0 ? m->n : shard_first(m->n, shards, k + 1) - shard_first(m->n, shards, k);
+    const int shards = m->plan->shards, n1 = shard_first(m->whole, shards, k + 1);
+    long n = k < 0 ? m->whole : n1 - shard_first(m->whole, shards, k);
     return (float)(n * s->in[0]->h * s->in[0]->w);
 }
 
@@ -112,7 +114,7 @@ INLINE v16 tree_of(const struct norm *l, const struct member *m, const float *ar
 
     for (int k = 0; k < m->plan->shards; k++)
         sum[k] = v_load(of_shard(l, array, k) + c);
-    return shard_tree(sum, m->plan->shards, shards_filled(m->n, m->plan->shards));
+    return shard_tree(sum, m->plan->shards, shards_filled(m->whole, m->plan->shards));
 }
 
 INLINE v16 inverse_deviation(v16 var, float eps)
@@ -129,7 +131,7 @@ static void set_means(const struct stage *s, struct member *m)
         for (long c = 0; c < l->Cp; c += 16)
             v_store(l->sum_x + k * l->Cp + c, shard_sum(s, m, k, (int)c, NULL));
     if (!s->node->per_shard)
-        member_barrier(m);
+        member_gather(m, l->sum_x, l->Cp, l->Cp);
     for (int k = m->s0; k < m->s1; k++)
         for (long c = 0; c < l->Cp; c += 16) {
             v16 sum = s->node->per_shard ? v_load(of_shard(l, l->sum_x, k) + c)
@@ -146,7 +148,9 @@ static void set_scales(const struct stage *s, struct member *m)
     for (int k = m->s0; k < m->s1; k++)
         for (long c = 0; c < l->Cp; c += 16)
             v_store(l->sum_d + k * l->Cp + c, shard_sum(s, m, k, (int)c, of_shard(l, l->mu, k)));
-    member_barrier(m);
+    member_gather(m, l->sum_d, l->Cp, l->Cp);
+    if (s->node->per_shard && m->plan->shared)  /* for the running statistics */
+        member_gather(m, l->sum_x, l->Cp, l->Cp);
     for (int k = m->s0; k < m->s1; k++)
         for (long c = 0; c < l->Cp; c += 16) {
             v16 sum = s->node->per_shard ? v_load(of_shard(l, l->sum_d, k) + c)
@@ -162,7 +166,7 @@ static void batch_statistics(const struct stage *s, const struct member *m, long
                              v16 *var)
 {
     const struct norm *l = s->own;
-    const unsigned filled = shards_filled(m->n, m->plan->shards);
+    const unsigned filled = shards_filled(m->whole, m->plan->shards);
     float n = values(s, m, -1), shards = (float)__builtin_popcount(filled);
     v16 sum[SHARDS_MAX] = { v_zero() }, square[SHARDS_MAX] = { v_zero() };
 
@@ -182,7 +186,7 @@ static void batch_statistics(const struct stage *s, const struct member *m, long
 }
 
 /* running = (1 - momentum) running + momentum new; padding channels stay zero. */
-static void move_running(const struct stage *s, const struct member *m)
+static void move_running(struct stage *s, struct member *m)
 {
     const struct norm *l = s->own;
     const v16 keep = v_set1(1 - s->node->momentum), take = v_set1(s->node->momentum);
@@ -230,11 +234,11 @@ static void forward(struct stage *s, struct member *m)
     }
     set_means(s, m);
     set_scales(s, m);
-    move_running(s, m);
+    if (!m->plan->shared)
+        move_running(s, m);
     for (int k = m->s0; k < m->s1; k++)
         for (int c = 0; c < s->in[0]->cp; c += 16)
-            normalise(s, m, shard_first(m->n, m->plan->shards, k),
-                      shard_first(m->n, m->plan->shards, k + 1), c,
+            normalise(s, m, member_first(m, k), member_first(m, k + 1), c,
                       v_load(of_shard(l, l->mu, k) + c), v_load(of_shard(l, l->scale, k) + c));
 }
 
@@ -245,11 +249,11 @@ static void gradient_sums(const struct stage *s, const struct member *m, int k, 
 {
     const struct norm *l = s->own;
     const struct tensor *in = s->in[0], *out = s->out;
-    const int shards = m->plan->shards, n1 = shard_first(m->n, shards, k + 1);
+    const int n1 = member_first(m, k + 1);
     const v16 mu = v_load(of_shard(l, l->mu, k) + c), scale = v_load(of_shard(l, l->scale, k) + c);
     v16 sum = v_zero(), with_x = v_zero();
 
-    for (int n = shard_first(m->n, shards, k); n < n1; n++) {
+    for (int n = member_first(m, k); n < n1; n++) {
         const float *x = sample_data(m, in, n) + c, *dy = out->grad + out->size * n + c;
         v16 g_sample = v_zero(), gx_sample = v_zero();
         for (int y = 0; y < in->h; y++) {
@@ -275,7 +279,7 @@ static void input_gradient(const struct stage *s, const struct member *m, int k,
 {
     const struct norm *l = s->own;
     const struct tensor *in = s->in[0], *out = s->out;
-    const int shards = m->plan->shards, n1 = shard_first(m->n, shards, k + 1);
+    const int n1 = member_first(m, k + 1);
     const bool alone = s->node->per_shard;
     const v16 mu = v_load(of_shard(l, l->mu, k) + c), scale = v_load(of_shard(l, l->scale, k) + c);
     const v16 count = v_set1(values(s, m, alone ? k : -1));
@@ -285,7 +289,7 @@ static void input_gradient(const struct stage *s, const struct member *m, int k,
                                     : tree_of(l, m, l->sum_gx, c), count);
     const v16 factor = v_mul(v_load(l->w->w + c), scale);
 
-    for (int n = shard_first(m->n, shards, k); n < n1; n++) {
+    for (int n = member_first(m, k); n < n1; n++) {
         const float *x = sample_data(m, in, n) + c, *dy = out->grad + out->size * n + c;
         float *dx = sample_grad(m, in, n) + c;
         for (long i = 0; i < (long)in->h * in->w * in->cp; i += in->cp) {
@@ -299,13 +303,16 @@ static void input_gradient(const struct stage *s, const struct member *m, int k,
 
 static void backward(struct stage *s, struct member *m)
 {
+    const struct norm *l = s->own;
     const struct tensor *in = s->in[0];
     int k0 = in->replica ? 0 : m->s0, k1 = in->replica ? m->plan->shards : m->s1;
 
     for (int k = m->s0; k < m->s1; k++)
         for (int c = 0; c < in->cp; c += 16)
             gradient_sums(s, m, k, c);
-    member_barrier(m);
+    member_gather(m, l->sum_g, l->Cp, l->Cp);
+    if (m->plan->shared)
+        member_gather(m, l->sum_gx, l->Cp, l->Cp);
     for (int k = k0; in->grad && k < k1; k++)
         for (int c = 0; c < in->cp; c += 16)
             input_gradient(s, m, k, c, stage_grad_first(s, 0));
@@ -314,13 +321,15 @@ static void backward(struct stage *s, struct member *m)
 static void update(struct stage *s, struct member *m)
 {
     const struct norm *l = s->own;
+    const unsigned filled = shards_filled(m->whole, m->plan->shards);
     long from, to;
 
     member_part(m, l->Cp, 16, &from, &to);
-    apply_shards(m, l->w, l->sum_gx, l->Cp, from, to);
-    apply_shards(m, l->b, l->sum_g, l->Cp, from, to);
+    apply_shards(m, l->w, l->sum_gx, l->Cp, filled, from, to);
+    apply_shards(m, l->b, l->sum_g, l->Cp, filled, from, to);
 }
 
 const struct stage_ops ISA_FN(batchnorm_stage) = {
     .name = "batchnorm", .match = match, .build = build, .run = { forward, backward, update },
+    .reduced = move_running,
 };

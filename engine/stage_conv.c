@@ -288,7 +288,7 @@ INLINE void update_tile(struct stage *s, struct member *m, const struct apply *a
     for (int k = 0; k < shards; k++) {
         for (int r = 0; r < R; r++)
             sum[k][r] = v_zero();
-        for (int n = shard_first(m->n, shards, k); n < shard_first(m->n, shards, k + 1); n++) {
+        for (int n = member_first(m, k); n < member_first(m, k + 1); n++) {
             const float *x = sample_data(m, in, n), *dy = out->grad + out->size * n;
             if (R == 8)
                 sample_gradient_8(s, x, dy, tap / kw, tap % kw, c, o, sum[k]);
@@ -300,7 +300,7 @@ INLINE void update_tile(struct stage *s, struct member *m, const struct apply *a
         v16 of[SHARDS_MAX];
         for (int k = 0; k < shards; k++)
             of[k] = sum[k][r];
-        apply16(a, ((long)tap * l->Cg + c + r) * l->Op + o, shard_tree(of, shards, filled));
+        apply_tree(a, ((long)tap * l->Cg + c + r) * l->Op + o, of, shards, filled);
     }
 }
 
@@ -317,7 +317,7 @@ static void update_bias(struct stage *s, struct member *m, unsigned filled)
         v16 sum[SHARDS_MAX];
         for (int k = 0; k < shards; k++) {
             sum[k] = v_zero();
-            for (int n = shard_first(m->n, shards, k); n < shard_first(m->n, shards, k + 1); n++) {
+            for (int n = member_first(m, k); n < member_first(m, k + 1); n++) {
                 const float *dy = out->grad + out->size * n + o;
                 v16 acc = v_zero();
                 for (long i = 0; i < (long)out->h * out->w; i++)
@@ -325,7 +325,7 @@ static void update_bias(struct stage *s, struct member *m, unsigned filled)
                 sum[k] = v_add(sum[k], acc);
             }
         }
-        apply16(&a, o, shard_tree(sum, shards, filled));
+        apply_tree(&a, o, sum, shards, filled);
     }
 }
 
@@ -333,7 +333,7 @@ static void update(struct stage *s, struct member *m)
 {
     const struct conv *l = s->own;
     const struct apply a = apply_begin(m, l->w);
-    const unsigned filled = shards_filled(m->n, m->plan->shards);
+    const unsigned filled = member_filled(m);
     long taps = (long)s->node->kernel[0] * s->node->kernel[1], from, to;
 
     /* a unit is a tap and 16 outputs */

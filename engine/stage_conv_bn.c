@@ -111,6 +111,12 @@ static void build_params(struct block *b, struct plan *p)
     b->beta = plan_param(p, b->bn, "bias", 1, &c, b->cop, false);
     b->mean = plan_param(p, b->bn, "running_mean", 1, &c, b->cop, false);
     b->var = plan_param(p, b->bn, "running_var", 1, &c, b->cop, false);
+    plan_known(p, b->gamma);
+    plan_known(p, b->beta);
+    if (b->wino) {      /* what is summed over the batch is the transformed gradient */
+        plan_known(p, b->w);
+        b->w->grad_size = 16l * b->cis * b->cop;
+    }
 }
 
 static int max_int(int a, int b) { return a > b ? a : b; }
@@ -233,6 +239,8 @@ static void build_memory(struct block *b, struct plan *p, bool pooled, int copie
     b->gw_size = (b->wino ? 16 : taps) * b->cis * b->cop;
     b->gw = take_floats(p, p->shards * b->gw_size);
     b->gb = take_floats(p, p->shards * b->cop);
+    if (p->shared)
+        b->rows = take_floats(p, p->shards * ROW_KINDS * b->cop);
 }
 
 /* value = (byte / 255 - mean) / std */
@@ -408,8 +416,6 @@ static void forward(struct stage *s, struct member *m)
             if (m->train)
                 bn_sample(b, n, y);
         }
-        if (m->train)
-            member_barrier(m);
         bn_stats(b, m);
     }
     put_output(s, cb, m);
@@ -501,14 +507,12 @@ static void backward_sample(struct stage *s, const struct conv_bn *cb, int i,
 static void backward(struct stage *s, struct member *m)
 {
     const struct conv_bn *cb = s->own;
-    const int shards = m->plan->shards;
 
     last_sums(s, cb, m);
     for (int i = cb->n - 1; i >= 0; i--) {
-        member_barrier(m);
         bn_back(&cb->block[i], m);
         for (int k = m->s0; k < m->s1; k++) {
-            int from = shard_first(m->n, shards, k), to = shard_first(m->n, shards, k + 1);
+            int from = member_first(m, k), to = member_first(m, k + 1);
             for (int n = from; n < to; n++)
                 backward_sample(s, cb, i, m, k, n, n == from);
         }
@@ -552,14 +556,11 @@ static void derive_wino(const struct block *b, int ci, int o)
     }
 }
 
-static v16 shard_total(const struct block *b, const struct member *m, unsigned filled, long at)
+INLINE void load_shards(const struct block *b, const struct member *m, long at, v16 *sum)
 {
-    const int shards = m->plan->shards;
-    v16 sum[SHARDS_MAX] = { v_load(b->gw + at) };
-
-    for (int s = 1; s < shards; s++)
+    sum[0] = v_load(b->gw + at);
+    for (int s = 1; s < m->plan->shards; s++)
         sum[s] = v_load(b->gw + s * b->gw_size + at);
-    return shard_tree(sum, shards, filled);
 }
 
 /* Vector k of a panel (k counts floats): all nine taps of one input and 16 output channels. */
@@ -567,20 +568,39 @@ static void update_wino(const struct block *b, const struct member *m, const str
                         unsigned filled, long panel, int width, long k)
 {
     const long plane = (long)b->cis * width;
-    v16 u[16], w[9];
+    v16 sum[SHARDS_MAX], u[16], w[9];
 
-    for (int p = 0; p < 16; p++)
-        u[p] = shard_total(b, m, filled, panel * 16 * b->cis + p * plane + k);
+    for (int p = 0; p < 16; p++) {
+        const long at = panel * 16 * b->cis + p * plane + k;
+        load_shards(b, m, at, sum);
+        if (m->plan->shared)
+            apply_tree(a, at, sum, m->plan->shards, filled);
+        else
+            u[p] = shard_tree(sum, m->plan->shards, filled);
+    }
+    if (m->plan->shared)
+        return;
     wino_dw(u, w);
     for (int t = 0; t < 9; t++)
         apply16(a, panel * 9 * b->cis + t * plane + k, w[t]);
 }
 
+static void update_direct(const struct block *b, const struct member *m, const struct apply *a,
+                          unsigned filled, long at)
+{
+    v16 sum[SHARDS_MAX];
+
+    load_shards(b, m, at, sum);
+    apply_tree(a, at, sum, m->plan->shards, filled);
+}
+
 /* This member's part of the weights, a vector (tap, ci, 16 co) at a time; Winograd's taps go
- * together. Updates them (a == NULL: does not) and renews their copies. */
+ * together. Updates them (a == NULL: does not) and renews their copies. A shared plan does first the
+ * one and then, with a == NULL, the other. */
 static void each_vector(const struct block *b, const struct member *m, const struct apply *a)
 {
-    const unsigned filled = shards_filled(m->n, m->plan->shards);
+    const unsigned filled = member_filled(m);
+    const bool renew = !a || !m->plan->shared;
     const long taps = b->wino ? 1 : (long)b->kh * b->kw, rows = taps * b->cis;
     long from, to;
 
@@ -593,11 +613,13 @@ static void each_vector(const struct block *b, const struct member *m, const str
         if (b->wino) {
             if (a)
                 update_wino(b, m, a, filled, panel, width, k);
-            derive_wino(b, (int)row, (int)o);
+            if (renew)
+                derive_wino(b, (int)row, (int)o);
         } else {
             if (a)
-                apply16(a, i * 16, shard_total(b, m, filled, i * 16));
-            derive_direct(b, (int)(row / b->cis), (int)(row % b->cis), (int)o, b->w->w + i * 16);
+                update_direct(b, m, a, filled, i * 16);
+            if (renew)
+                derive_direct(b, (int)(row / b->cis), (int)(row % b->cis), (int)o, b->w->w + i * 16);
         }
     }
 }
@@ -615,11 +637,43 @@ static void update(struct stage *s, struct member *m)
         each_vector(b, m, &w);
         member_part(m, b->cop, 16, &from, &to);
         if (b->b)
-            apply_shards(m, b->b, b->gb, b->cop, from, to);
+            apply_shards(m, b->b, b->gb, b->cop, member_filled(m), from, to);
         for (long j = from; j < to; j += 16) {
             apply16(&gamma, j, v_load(block_coef(b, m, BN_DGAMMA) + j));
             apply16(&beta, j, v_load(block_coef(b, m, BN_DBETA) + j));
         }
+    }
+}
+
+/* Winograd's weight gradient from the sums over the batch, this member's part of input channels. */
+static void transform_sums(const struct block *b, struct member *m)
+{
+    long from, to;
+
+    member_part(m, b->w->grad_size, 16, &from, &to);
+    share_copy(m->plan, b->w, from, to, b->gw + from);
+    member_barrier(m);
+    member_part(m, (long)b->cis * b->cop, 16, &from, &to);
+    for (long i = from; i < to; i += 16) {
+        const long panel = i / ((long)b->cis * PANEL) * PANEL, k = i - panel * b->cis;
+        const long plane = (long)b->cis * panel_width(b->cop, (int)panel);
+        v16 u[16], w[9];
+        for (int p = 0; p < 16; p++)
+            u[p] = v_load(b->gw + panel * 16 * b->cis + p * plane + k);
+        wino_dw(u, w);
+        for (int t = 0; t < 9; t++)
+            v_store(b->w->g + panel * 9 * b->cis + t * plane + k, w[t]);
+    }
+}
+
+static void reduced(struct stage *s, struct member *m)
+{
+    const struct conv_bn *cb = s->own;
+
+    for (int i = 0; i < cb->n; i++) {
+        bn_keep(&cb->block[i], m);
+        if (cb->block[i].wino)
+            transform_sums(&cb->block[i], m);
     }
 }
 
@@ -637,4 +691,5 @@ const struct stage_ops ISA_FN(conv_bn_stage) = {
     .build = build,
     .run = { forward, backward, update },
     .derive = derive,
+    .reduced = reduced,
 };

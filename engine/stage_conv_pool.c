@@ -303,7 +303,7 @@ static void backward(struct stage *s, struct member *m)
     struct conv_filled *filled = c->filled + half;
 
     for (int k = m->s0; k < m->s1; k++) {
-        int from = shard_first(m->n, shards, k), to = shard_first(m->n, shards, k + 1);
+        int from = member_first(m, k), to = member_first(m, k + 1);
         bool join = k % 2 && k > m->s0 && filled[k - 1].yes;
         float *own = grad + k * c->grad_floats, *left = own - c->grad_floats;
         for (int i = from; i < to; i++) {
@@ -318,10 +318,31 @@ static void backward(struct stage *s, struct member *m)
     }
 }
 
+/* A shared plan leaves one gradient, so members take a part each. */
+static void leave(const struct member *m, const struct param *q, const float *grad, long stride,
+                  unsigned filled, long n)
+{
+    struct apply a = apply_begin(m, q);
+    long from, to;
+
+    a.discard = m->plan->n_roots == 0;
+    member_part(m, n, 16, &from, &to);
+    for (long i = from; i < to; i += 16) {
+        v16 sum[SHARDS_MAX];
+        for (int s = 0; s < m->plan->shards; s++)
+            sum[s] = v_load(grad + s * stride + i);
+        apply_tree(&a, i, sum, m->plan->shards, filled);
+    }
+}
+
 /* The sums over the filled shards of [0, n), by the tree, to the optimizer. */
 static void apply(const struct member *m, const struct param *q, const float *grad, long stride,
                   unsigned filled, long n)
 {
+    if (m->plan->shared) {
+        leave(m, q, grad, stride, filled, n);
+        return;
+    }
     const struct apply a = apply_begin(m, q);
     const int shards = m->plan->shards, one = __builtin_ctz(filled);
     const unsigned rest = filled & (filled - 1);
@@ -362,7 +383,7 @@ static void update(struct stage *s, struct member *m)
     const float *grad = c->grad + half * c->grad_floats;
     unsigned filled = 0;
 
-    for (int k = 0; k < shards; k++)
+    for (int k = m->plan->from; k < m->plan->to; k++)
         filled |= (unsigned)c->filled[half + k].yes << k;
     for (int i = 0; i < c->n_blocks; i++) {
         const struct conv_block *b = &c->block[i];
@@ -371,7 +392,8 @@ static void update(struct stage *s, struct member *m)
         if (b->bias)
             apply(m, b->bias, grad + b->grad_bias, c->grad_floats, filled, b->lanes);
     }
-    derive(s, m);
+    if (!m->plan->shared)
+        derive(s, m);
 }
 
 const struct stage_ops ISA_FN(conv_pool_stage) = {

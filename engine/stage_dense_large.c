@@ -356,7 +356,7 @@ struct dw {
     int samples;
     long at, ld;                /* first weight, from row to row */
     int rows;
-    int first[SHARDS_MAX + 1];  /* sample of each shard */
+    const int *first;           /* sample of each shard, and where the last one ends */
     unsigned filled;
 };
 
@@ -450,6 +450,20 @@ static void (*const dw_of[MAC_VECS][4])(const struct dw *g) = {
 #endif
 };
 
+static void dw_full(const struct dw *g, const struct plan *p, int vecs)
+{
+    if (!p->shared) {
+        dw_of[vecs - 1][__builtin_ctz((unsigned)p->shards)](g);
+        return;
+    }
+    for (int r = 0; r < p->n_roots; r++) {
+        struct dw of = *g;
+        of.apply = apply_root(&g->apply, &p->root[r]);
+        of.first = g->first + p->root[r].first;
+        dw_of[vecs - 1][__builtin_ctz((unsigned)p->root[r].width)](&of);
+    }
+}
+
 /* A short last batch may leave shards empty. */
 static void dw_sparse(const struct dw *g, int shards)
 {
@@ -460,7 +474,7 @@ static void dw_sparse(const struct dw *g, int shards)
             mac(1, 1, &sum[s], g->dh + o * g->NS + g->first[s], g->NS, 1,
                 g->panel + g->first[s] * PANEL, PANEL, g->first[s + 1] - g->first[s]);
         }
-        apply16(&g->apply, g->at + o * g->ld, shard_tree(sum, shards, g->filled));
+        apply_tree(&g->apply, g->at + o * g->ld, sum, shards, g->filled);
     }
 }
 
@@ -468,7 +482,7 @@ static void dw_sparse(const struct dw *g, int shards)
 static void dw_panel(const struct layer *l, const struct member *m, long NS, float *panel,
                      const struct dw *all, long from, long to)
 {
-    const int shards = m->plan->shards;
+    const struct plan *p = m->plan;
     struct dw g = *all;
 
     for (int n = 0; n < m->n; n++)
@@ -482,13 +496,13 @@ static void dw_panel(const struct layer *l, const struct member *m, long NS, flo
     for (long j = 0; j < to - from;) {
         g.at = from + j;
         g.panel = panel + j;
-        if (g.filled != (1u << shards) - 1) {
-            dw_sparse(&g, shards);
+        if (g.filled != (1u << p->to) - (1u << p->from)) {
+            dw_sparse(&g, p->shards);
             j += 16;
             continue;
         }
         int vecs = to - from - j >= 16 * MAC_VECS ? MAC_VECS : 1;
-        dw_of[vecs - 1][__builtin_ctz((unsigned)shards)](&g);
+        dw_full(&g, p, vecs);
         j += 16 * vecs;
     }
 }
@@ -498,21 +512,21 @@ static void update_bias(const struct layer *l, const struct member *m, long NS)
 {
     const int shards = m->plan->shards;
     const struct apply a = apply_begin(m, l->b);
-    const unsigned filled = shards_filled(m->n, shards);
+    const unsigned filled = member_filled(m);
     long from, to;
 
     member_part(m, round_to(l->O, 16), 16, &from, &to);
     for (long o = from; o < to; o += 16) {
         v16 sum[SHARDS_MAX];
         for (int s = 0; s < shards; s++) {
-            const int n0 = shard_first(m->n, shards, s), n1 = shard_first(m->n, shards, s + 1);
+            const int n0 = member_first(m, s), n1 = member_first(m, s + 1);
             ALIGNED float f[16] = { 0 };
             for (int i = 0; i < 16; i++)
                 for (int n = n0; n < n1; n++)
                     f[i] = n == n0 ? l->dh[(o + i) * NS + n] : f[i] + l->dh[(o + i) * NS + n];
             sum[s] = v_load(f);
         }
-        apply16(&a, o, shard_tree(sum, shards, filled));
+        apply_tree(&a, o, sum, shards, filled);
     }
 }
 
@@ -532,12 +546,15 @@ static void layer_backward(const struct dense *d, int i, struct stage *s, const 
 {
     const struct layer *l = &d->layer[i];
     const int shards = m->plan->shards;
-    struct dw g = { .apply = apply_begin(m, l->w), .ld = l->ld, .rows = l->op,
-                    .filled = shards_filled(m->n, shards) };
+    int first[SHARDS_MAX + 1];
+    struct dw g = { .apply = apply_begin(m, l->w), .ld = l->ld, .rows = l->op, .first = first,
+                    .filled = member_filled(m) };
     long from, to;
 
+    if (!m->n)          /* a shared plan without samples */
+        return;
     for (int k = 0; k <= shards; k++)
-        g.first[k] = shard_first(m->n, shards, k);
+        first[k] = member_first(m, k);
     if (l->b)
         update_bias(l, m, d->NS);
     member_part(m, l->ip, PANEL, &from, &to);

@@ -419,7 +419,7 @@ static struct dense_back back_of(const struct layer *l, const struct member *m,
                                  const struct apply *a, int part)
 {
     return (struct dense_back){ .apply = a, .from = part * l->step, .ld = l->ld,
-                                .cols = l->cols, .n = m->n, .shards = m->plan->shards };
+                                .cols = l->cols, .m = m };
 }
 
 static void back_bias(const struct layer *l, const struct member *m, long from, const float *d)
@@ -427,7 +427,7 @@ static void back_bias(const struct layer *l, const struct member *m, long from, 
     if (!l->b)
         return;
     const struct apply a = apply_begin(m, l->b);
-    ISA_FN(dense_bias)(&a, from, l->width, d, l->width, m->n, m->plan->shards);
+    ISA_FN(dense_bias)(&a, from, l->width, d, l->width, m);
 }
 
 /* A replicated layer: gradient dact of its output to that of its input (dx NULL: not wanted). */
@@ -503,6 +503,8 @@ static void backward(struct stage *s, struct member *m)
     int i = d->n_layers - 1;
     const struct layer *last = &d->layer[i];
 
+    if (!m->n)          /* a shared plan without samples */
+        return;
     if (last->cut != CUT_OUTPUTS)
         take_grad(s, m, last, 0, last->outputs, own_act(last, m), own_dact(last, m));
     for (; i >= 0; i--) {

@@ -41,7 +41,7 @@ static void draw(const struct stage *s, const struct member *m, int n, long from
 
     for (int i = 0; i < BLOCKS; i++) {
         c0[i] = (uint32_t)(from / 4 + i);
-        c1[i] = (uint32_t)n;
+        c1[i] = (uint32_t)(m->base + n);
         c2[i] = (uint32_t)stream;
         c3[i] = (uint32_t)(stream >> 32);
     }

@@ -58,6 +58,7 @@ static int build(struct stage *s, struct plan *p, struct err *err)
     own->w->bound = node->spread;
     own->blocks = own->w->size / own->block;
     own->sparse = leaves_zero(&p->optim[node->group]) && !p->keep_grads;
+    own->w->sparse = own->sparse;
     if (p->train) {
         own->head = plan_take(p, (size_t)own->blocks * sizeof *own->head);
         own->next = plan_take(p, (size_t)p->batch * sizeof *own->next);
@@ -105,45 +106,49 @@ static void chain(const struct stage *s, const struct member *m)
     }
 }
 
-/* The gradient of 16 floats of a block from `c` on. */
-static v16 block_gradient(const struct stage *s, const struct member *m, long block, int c,
-                          mask16 *touched)
+/* The gradient by shard of 16 floats of a block from `c` on. In a shared plan, -0.0 says that a
+ * shard does not name the row: a sum with it is the other one, bit for bit. Returns what is named. */
+static mask16 block_gradient(const struct stage *s, const struct member *m, long block, int c,
+                             v16 *of)
 {
     const struct table *l = s->own;
     const struct tensor *out = s->out;
-    const int shards = m->plan->shards;
     ALIGNED float sum[SHARDS_MAX][16] = { 0 };
-    v16 of[SHARDS_MAX] = { v_zero() };
+    mask16 named[SHARDS_MAX] = { 0 }, all = 0;
     int shard = 0;
 
-    *touched = 0;
     for (int n = l->head[block]; n; n = l->next[n - 1]) {
-        while (n - 1 >= shard_first(m->n, shards, shard + 1))
+        while (n - 1 >= member_first(m, shard + 1))
             shard++;
         const float *dy = out->grad + out->size * (n - 1) + c;
         int width = l->stride < 16 ? l->stride : 16;
         int at = (int)(id_of(s, m, n - 1) % l->rows) * l->stride;
         for (int i = 0; i < width; i++)
             sum[shard][at + i] += dy[i];
-        *touched |= (mask16)(((1u << width) - 1) << at);
+        named[shard] |= (mask16)(((1u << width) - 1) << at);
     }
-    for (int k = 0; k < shards; k++)
+    for (int k = 0; k < m->plan->shards; k++) {
         of[k] = v_load(sum[k]);
-    return shard_tree(of, shards, shards_filled(m->n, shards));
+        if (l->sparse && m->plan->shared)
+            of[k] = v_pick(named[k], of[k], v_set1(-0.0f));
+        all |= named[k];
+    }
+    return all;
 }
 
 static void update_block(const struct stage *s, const struct member *m, const struct apply *a,
                          long block)
 {
     const struct table *l = s->own;
+    const unsigned filled = member_filled(m);
 
     for (int c = 0; c < l->block; c += 16) {
-        mask16 touched;
-        long at = block * l->block + c;
-        v16 g = block_gradient(s, m, block, c, &touched), old = v_load(a->w + at);
-        apply16(a, at, g);
-        if (l->sparse)
-            v_store(a->w + at, v_pick(touched, v_load(a->w + at), old));
+        v16 of[SHARDS_MAX] = { v_zero() }, old = v_load(a->w + block * l->block + c);
+        float *w = a->w + block * l->block + c;
+        mask16 named = block_gradient(s, m, block, c, of);
+        apply_tree(a, block * l->block + c, of, m->plan->shards, filled);
+        if (l->sparse && !a->keep)
+            v_store(w, v_pick(named, v_load(w), old));
     }
     l->head[block] = 0;
 }
@@ -154,7 +159,7 @@ static void update(struct stage *s, struct member *m)
     const struct apply a = apply_begin(m, l->w);
 
     chain(s, m);
-    if (!l->sparse) {
+    if (!l->sparse || m->plan->shared) {
         for (long block = m->id; block < l->blocks; block += m->count)
             update_block(s, m, &a, block);
         return;

@@ -127,11 +127,10 @@ static void shard_gradient(const struct stage *s, const struct member *m, int k,
 {
     const struct norm *l = s->own;
     const struct tensor *in = s->in[0], *out = s->out;
-    const int shards = m->plan->shards;
     long positions = (long)in->h * in->w;
 
     *dw = *db = v_zero();
-    for (int n = shard_first(m->n, shards, k); n < shard_first(m->n, shards, k + 1); n++) {
+    for (int n = member_first(m, k); n < member_first(m, k + 1); n++) {
         const float *x = sample_data(m, in, n) + c, *dy = out->grad + out->size * n + c;
         v16 w = v_zero(), b = v_zero();
         for (long i = 0; i < positions; i++, x += in->cp, dy += in->cp) {
@@ -150,7 +149,7 @@ static void update(struct stage *s, struct member *m)
     const struct norm *l = s->own;
     const struct apply w = apply_begin(m, l->w), b = apply_begin(m, l->b);
     const int shards = m->plan->shards;
-    const unsigned filled = shards_filled(m->n, shards);
+    const unsigned filled = member_filled(m);
     long from, to;
 
     member_part(m, l->w->size, 16, &from, &to);
@@ -158,8 +157,8 @@ static void update(struct stage *s, struct member *m)
         v16 dw[SHARDS_MAX] = { v_zero() }, db[SHARDS_MAX] = { v_zero() };
         for (int k = 0; k < shards; k++)
             shard_gradient(s, m, k, (int)c, &dw[k], &db[k]);
-        apply16(&w, c, shard_tree(dw, shards, filled));
-        apply16(&b, c, shard_tree(db, shards, filled));
+        apply_tree(&w, c, dw, shards, filled);
+        apply_tree(&b, c, db, shards, filled);
     }
 }
 

@@ -130,7 +130,7 @@ static void backward(struct stage *s, struct member *m)
             v16 acc[R];                                                                            \
             for (int r = 0; r < R; r++)                                                            \
                 acc[r] = v_zero();                                                                 \
-            for (int n = shard_first(m->n, shards, k); n < shard_first(m->n, shards, k + 1); n++) { \
+            for (int n = member_first(m, k); n < member_first(m, k + 1); n++) {                    \
                 v16 dy = v_load_part(out->grad + out->size * n + o, out->cp - o);                  \
                 const float *x = sample_data(m, in, n) + i;                                        \
                 UNROLL for (int r = 0; r < R; r++)                                                 \
@@ -140,7 +140,7 @@ static void backward(struct stage *s, struct member *m)
                 sum[r][k] = acc[r];                                                                \
         }                                                                                          \
         for (int r = 0; r < R; r++)                                                                \
-            apply16(a, (i + r) * l->Op + o, shard_tree(sum[r], shards, filled));                   \
+            apply_tree(a, (i + r) * l->Op + o, sum[r], shards, filled);                            \
     }
 UPDATE_TILE(4)
 UPDATE_TILE(1)
@@ -158,10 +158,10 @@ static void update_bias(struct stage *s, struct member *m, unsigned filled)
         v16 sum[SHARDS_MAX];
         for (int k = 0; k < shards; k++) {
             sum[k] = v_zero();
-            for (int n = shard_first(m->n, shards, k); n < shard_first(m->n, shards, k + 1); n++)
+            for (int n = member_first(m, k); n < member_first(m, k + 1); n++)
                 sum[k] = v_add(sum[k], v_load_part(out->grad + out->size * n + o, out->cp - o));
         }
-        apply16(&a, o, shard_tree(sum, shards, filled));
+        apply_tree(&a, o, sum, shards, filled);
     }
 }
 
@@ -169,7 +169,7 @@ static void update(struct stage *s, struct member *m)
 {
     const struct linear *l = s->own;
     const struct apply a = apply_begin(m, l->w);
-    const unsigned filled = shards_filled(m->n, m->plan->shards);
+    const unsigned filled = member_filled(m);
     long from, to;
 
     member_part(m, l->I, 4, &from, &to);

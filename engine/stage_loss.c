@@ -16,6 +16,7 @@ struct loss {
     int c, cp;
     enum dtype target;
     float delta;                /* huber */
+    double *weights;            /* (SHARDS_MAX) sums of the batch, in a shared plan */
 };
 
 /* ------------------------------------------------------------------ elementwise losses */
@@ -187,7 +188,8 @@ static int build(struct stage *s, struct plan *p, struct err *err)
         return -(int)err->code;
     const json_t *delta = json_object_get(args, "delta");
     *l = (struct loss){ .fn = kind->fn, .c = in->c, .cp = in->cp, .target = t->type,
-                        .delta = delta ? (float)json_number_value(delta) : 1 };
+                        .delta = delta ? (float)json_number_value(delta) : 1,
+                        .weights = plan_take(p, SHARDS_MAX * sizeof(double)) };
     /* The plan leaves out a last log_softmax under nll: then the input is what it would read. */
     if (kind->fn == nll && s->at != p->graph->output)
         l->fn = cross_entropy;
@@ -198,16 +200,22 @@ static int build(struct stage *s, struct plan *p, struct err *err)
 
 /* What a sample's loss is multiplied by in the mean: 1 / n, or its share of the weights, whose sum
  * is taken by shard and tree. */
-static double weight_sum(const struct member *m)
+static double weight_sum(const struct loss *l, struct member *m)
 {
     const int shards = m->plan->shards;
     double sum[SHARDS_MAX] = { 0 };
 
     if (m->plan->weight_field < 0)
-        return m->n;
+        return m->whole;
     for (int k = 0; k < shards; k++)
-        for (int i = shard_first(m->n, shards, k); i < shard_first(m->n, shards, k + 1); i++)
+        for (int i = member_first(m, k); i < member_first(m, k + 1); i++)
             sum[k] += *(const float *)member_row(m, m->plan->weight_field, i);
+    if (m->train && m->plan->shared) {
+        if (m->id == 0)
+            memcpy(l->weights, sum, sizeof sum);
+        member_gather(m, (float *)l->weights, 2, 2);
+        memcpy(sum, l->weights, sizeof sum);
+    }
     for (int width = 1; width < shards; width *= 2)
         for (int k = 0; k < shards; k += 2 * width)
             sum[k] += sum[k + width];
@@ -219,7 +227,7 @@ static void forward(struct stage *s, struct member *m)
     const struct loss *l = s->own;
     const struct tensor *in = s->in[0];
     struct plan *p = m->plan;
-    const double weights = weight_sum(m);
+    const double weights = weight_sum(l, m);
     int from, to;
 
     member_span(m, in, &from, &to);

@@ -1,0 +1,257 @@
+/* engine/share.c - a plan that is one of several
+ *
+ * DESIGN. A step of a shared plan: forward and backward over the own samples leave the gradient of
+ * each root (a complete subtree of the own shards) in a vector; `reduce` makes of all plans' roots
+ * the sums of the batch; the update is a pass over them that every plan makes for itself. What a
+ * stage needs of the whole batch earlier (statistics of batch norm, the sum of weights) it gathers
+ * by shard. Nothing that outlives a step is changed before reduce has succeeded, so a step that was
+ * abandoned can be run again.
+ *
+ * A plan without hooks has all shards to itself: it is its own reduce.
+ */
+#include <string.h>
+
+#include "engine/plan_int.h"
+
+int share_roots(int shards, int from, int to, int first[SHARE_ROOTS], int width[SHARE_ROOTS])
+{
+    int n = 0;
+
+    for (int at = from; at < to; at += width[n++]) {
+        int w = 1;
+        while (w < shards && at % (2 * w) == 0 && at + 2 * w <= to)
+            w *= 2;
+        first[n] = at;
+        width[n] = w;
+    }
+    return n;
+}
+
+/* ------------------------------------------------------------------ life */
+
+void plan_known(struct plan *p, struct param *q)
+{
+    q->grad_size = 0;
+    if (p->shared && !q->g)
+        q->g = plan_take(p, (size_t)q->size * sizeof(float));
+}
+
+void share_init(struct plan *p)
+{
+    struct plan_int *own = p->own;
+    long place = 0;
+
+    for (int i = 0; i < p->n_params; i++) {
+        struct param *q = p->param[i];
+        q->place = place;
+        place += q->size;
+        q->grad_at = -1;
+        if (!p->shared || !q->trained || !q->grad_size)
+            continue;
+        q->grad_at = p->grad_floats;
+        p->grad_floats += q->grad_size;
+    }
+    own->hash = plan_take(p, (size_t)p->threads * sizeof *own->hash);
+    p->to = p->shards;
+    if (!p->shared)
+        return;
+    own->alone = plan_take(p, (size_t)p->grad_floats * sizeof(float));
+    plan_set_share(p, &(struct plan_share){ .to = p->shards, .root = { own->alone } });
+}
+
+void plan_set_share(struct plan *p, const struct plan_share *share)
+{
+    struct plan_int *own = p->own;
+    int first[SHARE_ROOTS], width[SHARE_ROOTS];
+
+    own->share = *share;
+    p->from = share->from;
+    p->to = share->to;
+    p->n_roots = share_roots(p->shards, p->from, p->to, first, width);
+    for (int r = 0; r < p->n_roots; r++) {
+        p->root[r] = (struct root){ first[r], width[r], share->root[r] };
+        /* Kernels leave out what pads a parameter. */
+        memset(share->root[r], 0, (size_t)p->grad_floats * sizeof(float));
+    }
+}
+
+bool plan_abandoned(const struct plan *p)
+{
+    return p->own->abandoned;
+}
+
+/* ------------------------------------------------------------------ sums of the batch */
+
+/* Member 0 alone. */
+static void gather(struct plan *p, float *rows, long stride, long count)
+{
+    struct plan_int *own = p->own;
+
+    for (long at = 0; at < count && !own->abandoned; at += SHARE_GATHER)
+        own->abandoned = own->share.gather(own->share.arg, rows + at, stride,
+                                           count - at < SHARE_GATHER ? count - at : SHARE_GATHER);
+}
+
+void member_gather(struct member *m, float *rows, long stride, long count)
+{
+    struct plan *p = m->plan;
+
+    member_barrier(m);
+    if (!p->shared || !p->own->share.gather)
+        return;
+    if (m->id == 0)
+        gather(p, rows, stride, count);
+    member_barrier(m);
+}
+
+/* Member 0 alone. */
+static void reduce(const struct member *m)
+{
+    struct plan *p = m->plan;
+    struct plan_int *own = p->own;
+
+    const long floats = (long)(sizeof own->loss[0] / (sizeof(float)));
+
+    loss_by_shard(m, own->loss);
+    if (own->share.gather)
+        gather(p, (float *)own->loss, floats, floats);
+    if (own->abandoned)
+        return;
+    if (own->share.reduce) {
+        own->abandoned = own->share.reduce(own->share.arg, shards_filled(m->whole, p->shards),
+                                           &own->segment, &own->n_segments);
+        return;
+    }
+    own->all = (struct grad_segment){ 0, p->grad_floats, own->alone };
+    own->segment = &own->all;
+    own->n_segments = 1;
+}
+
+bool share_reduce(struct member *m)
+{
+    struct plan *p = m->plan;
+
+    member_barrier(m);
+    if (m->id == 0)
+        reduce(m);
+    member_barrier(m);
+    if (p->own->abandoned)
+        return false;
+    for (int i = 0; i < p->n_stages; i++)
+        if (p->stage[i].ops->reduced)
+            p->stage[i].ops->reduced(&p->stage[i], m);
+    for (int i = 0; i < p->n_params; i++) {
+        struct param *q = p->param[i];
+        long from, to;
+        if (q->grad_at < 0 || !q->g || q->grad_size != q->size)
+            continue;
+        member_part(m, q->size, 16, &from, &to);
+        share_copy(p, q, from, to, q->g + from);
+    }
+    return true;
+}
+
+/* Element `at` of the vector and those that follow it up to *end, which may come nearer. */
+static const float *find(const struct plan *p, long at, long *end)
+{
+    const struct grad_segment *s = p->own->segment;
+
+    while (s->to <= at)
+        s++;
+    if (*end > s->to)
+        *end = s->to;
+    return s->sum + (at - s->from);
+}
+
+const float *share_gradient(const struct plan *p, const struct param *q, long from, long *to)
+{
+    if (q->g)
+        return q->g + from;
+    long end = q->grad_at + *to;
+    const float *g = find(p, q->grad_at + from, &end);
+    *to = end - q->grad_at;
+    return g;
+}
+
+void share_copy(const struct plan *p, const struct param *q, long from, long to, float *out)
+{
+    for (long at = q->grad_at + from, end = q->grad_at + to; at < end;) {
+        long part = end;
+        const float *sum = find(p, at, &part);
+        memcpy(out, sum, (size_t)(part - at) * sizeof *out);
+        out += part - at;
+        at = part;
+    }
+}
+
+/* ------------------------------------------------------------------ chain */
+
+/* From splitmix64's finish: every bit of both reaches every bit of the result. */
+static uint64_t mix(uint64_t x)
+{
+    x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+    x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
+    return x ^ x >> 31;
+}
+
+uint64_t share_chain(struct plan *p)
+{
+    uint64_t sum = 0;
+
+    for (int i = 0; i < p->threads; i++)
+        sum += p->own->hash[i].sum;
+    p->own->chain = mix(mix(p->own->chain + UINT64_C(0x9e3779b97f4a7c15)) ^ sum);
+    return p->own->chain;
+}
+
+uint64_t plan_chain(const struct plan *p)
+{
+    return p->own->chain;
+}
+
+void plan_set_chain(struct plan *p, uint64_t chain)
+{
+    p->own->chain = chain;
+}
+
+/* ------------------------------------------------------------------ state */
+
+static int states_of(const struct plan *p, const struct param *q)
+{
+    return p->train && q->trained ? p->optim[q->group].states : 0;
+}
+
+size_t plan_state_bytes(const struct plan *p)
+{
+    size_t floats = 0;
+
+    for (int i = 0; i < p->n_params; i++)
+        floats += (size_t)p->param[i]->size * (size_t)(1 + states_of(p, p->param[i]));
+    return floats * sizeof(float);
+}
+
+void plan_state_get(const struct plan *p, void *out)
+{
+    char *to = out;
+
+    for (int i = 0; i < p->n_params; i++) {
+        const struct param *q = p->param[i];
+        const size_t bytes = (size_t)q->size * sizeof(float);
+        for (int k = 0; k <= states_of(p, q); k++, to += bytes)
+            memcpy(to, k ? q->state[k - 1] : q->w, bytes);
+    }
+}
+
+void plan_state_set(struct plan *p, const void *in)
+{
+    const char *from = in;
+
+    for (int i = 0; i < p->n_params; i++) {
+        struct param *q = p->param[i];
+        const size_t bytes = (size_t)q->size * sizeof(float);
+        for (int k = 0; k <= states_of(p, q); k++, from += bytes)
+            for (int r = 0; r < (q->replica ? p->threads : 1); r++)
+                memcpy((k ? q->state[k - 1] : q->w) + r * q->replica, from, bytes);
+    }
+    plan_derive(p);
+}
