@@ -60,6 +60,9 @@ struct command {
     X(predict) \
     X(export) \
     X(verify) \
+    X(worker) \
+    X(resize) \
+    X(top) \
     X(help)
 
 #define X(name) extern const struct command command_##name;

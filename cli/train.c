@@ -10,6 +10,9 @@
 #include "cli/cli.h"
 #include "cli/layers.h"
 #include "cli/train_python.h"
+#include "runtime/coordinator.h"
+#include "runtime/job.h"
+#include "runtime/roster.h"
 #include "runtime/rundir.h"
 #include "runtime/trainer.h"
 #include "spec/spec.h"
@@ -18,7 +21,7 @@
 enum { LOG_EVERY = 100 };
 
 struct args {
-    const char *out, *device, *workers, *python;
+    const char *out, *device, *workers, *listen, *python;
     long threads, log_every, max_restarts;
     int json, dry_run, resume, quiet;
     struct option_list set;
@@ -31,6 +34,8 @@ static const struct option options[] = {
       OPTION_INT, offsetof(struct args, threads) },
     { "workers", 0, "N|MIN..MAX", "share the work among so many processes", OPTION_TEXT,
       offsetof(struct args, workers) },
+    { "listen", 0, "HOST:PORT", "let workers of other hosts join there (default: this host alone)",
+      OPTION_TEXT, offsetof(struct args, listen) },
     { "python", 0, "FILE", "run a distributed Python program of your own in place of SPEC; what is "
       "after -- is for it", OPTION_TEXT, offsetof(struct args, python) },
     { "max-restarts", 0, "N", "start a program of your own again so many times (default: 3)",
@@ -224,17 +229,24 @@ static void print_end(const struct args *a, const struct rundir *dir, struct tra
     printf("\nmodel   %s\ndigest  %s\n", rundir_path(dir), digest);
 }
 
-/* A stop by a person: everything is kept, and the way on is one line. */
-static int end_early(struct teller *w, struct trainer *t, const char *spec, struct err *err)
+static void tell_way_on(struct teller *w, struct trainer *t, const char *spec)
 {
-    if (rundir_checkpoint(w->dir, t, err) < 0)
-        return -(int)err->code;
     fprintf(stderr, "stopped at step %ld; everything is in %s. To go on:\n"
             "  muster train %s --out %s --resume", trainer_step(t), rundir_path(w->dir), spec,
             rundir_path(w->dir));
     for (int i = 0; i < w->args->set.n; i++)
         fprintf(stderr, " --set '%s'", w->args->set.item[i]);
+    if (w->args->workers)
+        fprintf(stderr, " --workers %s", w->args->workers);
     fputs("\n", stderr);
+}
+
+/* A stop by a person: everything is kept, and the way on is one line. */
+static int end_early(struct teller *w, struct trainer *t, const char *spec, struct err *err)
+{
+    if (rundir_checkpoint(w->dir, t, err) < 0)
+        return -(int)err->code;
+    tell_way_on(w, t, spec);
     return 0;
 }
 
@@ -271,10 +283,100 @@ static int train(struct cli *c, const struct args *a, const struct job_spec *spe
     }
     if (fit.stopped)
         return end_early(&w, t, spec->path, err);
-    if (rundir_finish(dir, t, &fit, digest, err) < 0)
+    if (rundir_finish(dir, t, &fit, NULL, digest, err) < 0)
         return -(int)err->code;
     print_end(a, dir, t, &fit, digest);
     return 0;
+}
+
+/* ------------------------------------------------------------------ many workers */
+
+struct workers_job {
+    struct cli *cli;
+    const struct args *args;
+    const struct job_spec *spec;
+    char dir[4096];
+    int min, max;
+};
+
+static void on_stop(int sig)
+{
+    (void)sig;
+    coordinator_stop();
+}
+
+/* In the coordinator's process; again and again when it is killed. */
+static int coordinate(void *arg, const struct job_desk *desk, struct err *err)
+{
+    struct workers_job *j = arg;
+    OWN(trainer) t = NULL;
+    OWN(rundir) dir = NULL;
+    OWN_MEM char *checkpoint = NULL;
+    struct sigaction sa = { .sa_handler = on_stop };
+    struct fit_result fit;
+    char digest[65];
+
+    sigaction(SIGINT, &sa, NULL);
+    sigaction(SIGTERM, &sa, NULL);
+    struct coordinator_config config = { .token = desk->token, .listener = desk->listener,
+                                         .address = desk->address, .min = j->min, .max = j->max,
+                                         .beat_ms = 100, .handler = on_event };
+    if (trainer_new_shared(j->spec, 1, &t, err) < 0 ||
+        rundir_open(j->dir, &dir, &config.logged, &config.tested, &checkpoint, err) < 0 ||
+        (checkpoint && trainer_load(t, checkpoint, err) < 0))
+        return -(int)err->code;
+    struct teller w = { .cli = j->cli, .args = j->args, .dir = dir };
+    config.trainer = t;
+    config.dir = dir;
+    config.arg = &w;
+    int rc = coordinator_run(&config, &fit, digest, err);
+    clear_line(&w);
+    if (rc < 0)
+        return err_add(err, "%s", j->spec->name);
+    if (w.err.code) {
+        *err = w.err;
+        return -(int)err->code;
+    }
+    if (fit.stopped)
+        tell_way_on(&w, t, j->spec->path);
+    else
+        print_end(j->args, dir, t, &fit, digest);
+    return 0;
+}
+
+static int choose_workers(const struct args *a, const struct job_spec *spec, struct workers_job *j,
+                          struct err *err)
+{
+    j->min = spec->workers_min;
+    j->max = spec->workers_max;
+    if (a->workers && workers_parse(a->workers, &j->min, &j->max, err) < 0)
+        return -(int)err->code;
+    if (j->max > ROSTER_MAX)
+        return err_set(err, ERR_INVALID, "--workers %d: at most %d", j->max, ROSTER_MAX);
+    return 0;
+}
+
+static int train_workers(struct cli *c, const struct args *a, const struct job_spec *spec,
+                         struct err *err)
+{
+    struct workers_job j = { .cli = c, .args = a, .spec = spec };
+    OWN(rundir) dir = NULL;
+    OWN_MEM char *checkpoint = NULL;
+    long logged, tested;
+
+    if (choose_workers(a, spec, &j, err) < 0)
+        return -(int)err->code;
+    if (a->resume ? rundir_open(a->out, &dir, &logged, &tested, &checkpoint, err) < 0
+                  : rundir_create(a->out, spec, &dir, err) < 0)
+        return -(int)err->code;
+    snprintf(j.dir, sizeof j.dir, "%s", rundir_path(dir));
+    int cores = team_cores() / j.max;
+    const struct job_config config = {
+        .dir = j.dir, .listen = a->listen, .max = j.max,
+        .threads = a->threads ? (int)a->threads : cores > 1 ? cores : 1,
+        .coordinate = coordinate, .arg = &j,
+    };
+    return job_run(&config, err);
 }
 
 /* A program of the user's own: `own` arguments are for it. */
@@ -312,7 +414,10 @@ static int run(struct cli *c, int argc, char **argv, struct err *err)
         return -(int)err->code;
     if (spec->program)
         return run_program(c, &a, spec, argv + n - own, own, err);
-    return own ? cli_usage(&command_train, err) : train(c, &a, spec, err);
+    if (own)
+        return cli_usage(&command_train, err);
+    bool many = (a.workers || spec->workers_max > 1) && !a.dry_run;
+    return many ? train_workers(c, &a, spec, err) : train(c, &a, spec, err);
 }
 
 const struct command command_train = {

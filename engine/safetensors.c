@@ -8,10 +8,13 @@
 #include <string.h>
 
 #include "base/files.h"
+#include "base/sha256.h"
 
 /* A header of a million tensors is some 100 MB; ours has dozens. */
 enum { HEADER_MAX = 64 << 20 };
 static const size_t FILE_MAX_BYTES = (size_t)16 << 30;
+
+static const char values_note[] = "values_sha256";
 
 struct safetensors {
     char *bytes;
@@ -72,6 +75,22 @@ static int read_entry(const char *name, const json_t *entry, const char *data, s
     return 0;
 }
 
+/* A file that says what its values are must have those. */
+static int check_values(const struct safetensors *s, const char *values, size_t n, const char *file,
+                        struct err *err)
+{
+    const char *said = safetensors_note(s, values_note);
+    char hex[SHA256_HEX];
+
+    if (!said)
+        return 0;
+    sha256_hex_of(values, n, hex);
+    if (strcmp(said, hex) != 0)
+        return err_set(err, ERR_INVALID, "%s: its values are not those that were written (sha256 "
+                       "%.16s..., it says %.16s...): it is damaged", file, hex, said);
+    return 0;
+}
+
 static int read_header(struct safetensors *s, size_t n, const char *file, struct err *err)
 {
     json_error_t why;
@@ -105,7 +124,7 @@ static int read_header(struct safetensors *s, size_t n, const char *file, struct
             return -(int)err->code;
         s->n++;
     }
-    return 0;
+    return check_values(s, s->bytes + start, n - start, file, err);
 }
 
 /* Takes over `bytes`. */
@@ -181,13 +200,35 @@ const char *safetensors_note(const struct safetensors *s, const char *key)
 
 /* ------------------------------------------------------------------ writing */
 
+/* Of all values, in the order in which they are written. */
+static int digest_values(const struct tensor_source *src, int n, char out[SHA256_HEX])
+{
+    struct sha256 sum;
+
+    sha256_start(&sum);
+    for (int i = 0; i < n; i++) {
+        OWN_MEM float *values = malloc((size_t)src[i].count * sizeof *values + 1);
+        if (!values)
+            return -1;
+        src[i].fill(src[i].of, values);
+        sha256_add(&sum, values, (size_t)src[i].count * sizeof *values);
+    }
+    sha256_finish_hex(&sum, out);
+    return 0;
+}
+
+/* Only a file with notes, a checkpoint, says what its values are: it is read after accidents. */
 static json_t *make_header(const struct tensor_source *src, int n, const json_t *notes)
 {
     json_t *header = json_object();
     json_int_t at = 0;
+    char hex[SHA256_HEX];
 
-    if (notes)
-        json_object_set_new(header, "__metadata__", json_deep_copy(notes));
+    if (notes && digest_values(src, n, hex) == 0) {
+        json_t *all = json_deep_copy(notes);
+        json_object_set_new(all, values_note, json_string(hex));
+        json_object_set_new(header, "__metadata__", all);
+    }
     for (int i = 0; i < n; i++) {
         json_t *shape = json_array();
         for (int d = 0; d < src[i].nd; d++)

@@ -2,7 +2,8 @@
  *
  * The format: eight bytes of header length, a JSON header {name: {dtype, shape, data_offsets}},
  * then the values, little endian. A file from outside is checked before a value is read: lengths
- * against the file, offsets against each other, shapes against lengths.
+ * against the file, offsets against each other, shapes against lengths, and the values against the
+ * digest in a checkpoint's notes.
  */
 #ifndef MUSTER_ENGINE_SAFETENSORS_H
 #define MUSTER_ENGINE_SAFETENSORS_H

@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -362,7 +363,7 @@ static json_t *test_document(const struct test_result *r)
     return doc;
 }
 
-int rundir_finish(struct rundir *r, struct trainer *t, const struct fit_result *fit,
+int rundir_finish(struct rundir *r, struct trainer *t, const struct fit_result *fit, json_t *more,
                   char out_digest[65], struct err *err)
 {
     const struct job_spec *s = trainer_spec(t);
@@ -385,6 +386,11 @@ int rundir_finish(struct rundir *r, struct trainer *t, const struct fit_result *
         (json_int_t)dataset_skipped(trainer_data(t)), "spec", s->doc, "spec_dir", s->dir);
     if (!doc)
         return err_set(err, ERR_NOMEM, "no memory for run.json");
+    char chain[17];
+    snprintf(chain, sizeof chain, "%016" PRIx64, plan_chain(p));
+    json_object_set_new(doc, "chain", json_string(chain));
+    if (more)
+        json_object_update(doc, more);
     if (scalars_flush(r->scalars, err) < 0 || save_model(r->path, t, NULL, err) < 0 ||
         write_json(r->path, "run.json", doc, err) < 0)
         return -(int)err->code;
@@ -434,6 +440,49 @@ static char *newest_good(const struct rundir *r, long *out_step)
         }
     }
     return NULL;
+}
+
+/* The steps of the last line about steps and of the last test; what a kill cut off goes. */
+static int read_metrics(struct rundir *r, long *out_logged, long *out_tested, struct err *err)
+{
+    OWN_MEM char *text = NULL;
+    char path[NAME_SIZE];
+    size_t n, keep = 0;
+
+    snprintf(path, sizeof path, "%s/metrics.jsonl", r->path);
+    if (files_read(path, (size_t)1 << 32, &text, &n, err) < 0)
+        return -(int)err->code;
+    for (const char *end; (end = memchr(text + keep, '\n', n - keep));) {
+        OWN_JSON json_t *line = json_loadb(text + keep, (size_t)(end - text) - keep, 0, NULL);
+        long step = (long)json_integer_value(json_object_get(line, "step"));
+        if (!line)
+            break;
+        *(json_object_get(line, "test_loss") ? out_tested : out_logged) = step;
+        keep = (size_t)(end - text) + 1;
+    }
+    if (ftruncate(r->metrics, (off_t)keep) < 0)
+        return err_set(err, ERR_IO, "%s: %s", path, strerror(errno));
+    return 0;
+}
+
+int rundir_open(const char *path, struct rundir **out, long *out_logged, long *out_tested,
+                char **out_checkpoint, struct err *err)
+{
+    OWN(rundir) r = rundir_new(err);
+    long step = 0;
+
+    if (!r)
+        return -(int)err->code;
+    snprintf(r->path, sizeof r->path, "%s", path);
+    *out_logged = *out_tested = 0;
+    if (open_files(r, err) < 0 || read_metrics(r, out_logged, out_tested, err) < 0)
+        return -(int)err->code;
+    char *checkpoint = newest_good(r, &step);
+    if (checkpoint)
+        snprintf(r->last, sizeof r->last, "%s", checkpoint);
+    *out_checkpoint = checkpoint;
+    *out = TAKE(r);
+    return 0;
 }
 
 int rundir_resume(const char *path, struct rundir **out, char **out_checkpoint, struct err *err)

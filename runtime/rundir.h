@@ -30,6 +30,10 @@ int rundir_create(const char *path, const struct job_spec *spec, struct rundir *
                   struct err *err);
 /* For a run to be resumed: *out_checkpoint (caller frees) is its newest good checkpoint; NULL: none. */
 int rundir_resume(const char *path, struct rundir **out, char **out_checkpoint, struct err *err);
+/* For a coordinator, which may have been killed: the directory as it is, with the last step that
+ * metrics.jsonl has a line for, the last test, and the newest good checkpoint (caller frees; NULL: none). */
+int rundir_open(const char *path, struct rundir **out, long *out_logged, long *out_tested,
+                char **out_checkpoint, struct err *err);
 void rundir_free(struct rundir *r);
 OWN_DEFINE(rundir)
 
@@ -42,8 +46,9 @@ int rundir_record(struct rundir *r, struct trainer *t, const struct train_event 
                   struct err *err);
 /* A checkpoint now. */
 int rundir_checkpoint(struct rundir *r, struct trainer *t, struct err *err);
-/* model.json, weights and run.json; *out_digest is the model's. */
-int rundir_finish(struct rundir *r, struct trainer *t, const struct fit_result *fit,
+/* model.json, weights and run.json; *out_digest is the model's. `more` (NULL: nothing) is put into
+ * run.json too. */
+int rundir_finish(struct rundir *r, struct trainer *t, const struct fit_result *fit, json_t *more,
                   char out_digest[65], struct err *err);
 /* model.json and weights alone, for a program that saves from its event handler: the parameters as
  * they were when `copy` was taken. */

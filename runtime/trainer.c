@@ -7,6 +7,7 @@
  */
 #include "runtime/trainer.h"
 
+#include <inttypes.h>
 #include <limits.h>
 #include <math.h>
 #include <stdarg.h>
@@ -27,6 +28,31 @@ enum { RUN_STEPS = 2048 };
 /* A run of steps aims at this long, so that progress is shown and Ctrl-C is heard at once. */
 static const double RUN_SECONDS = 0.05;
 
+/* What is due at a place before the next step. */
+enum { DUE_TEST = 1, DUE_CHECKPOINT = 2 };
+
+/* Where a run is: with parameters and optimizer state, all that decides the rest of it. Plain, so that
+ * it travels as it is between workers of one program. */
+struct place {
+    long step;
+    int epoch;
+    long done;                          /* samples of this epoch */
+    long steps_in_epoch;                /* 0: not yet known */
+    double best;                        /* of the spec's best metric */
+    double best_loss;                   /* of test_loss, for patience */
+    int waited;                         /* tests without a better loss */
+    int due;
+    int over;                           /* a stop rule is fulfilled; `why` says which */
+    char why[160];
+    double lr_factor;
+    double schedule_factor, schedule_best;
+    int schedule_waited;
+    int tests;                          /* values of the last test; 0: none yet */
+    double test[METRICS_MAX];
+    long test_samples;
+    uint64_t chain;
+};
+
 struct trainer {
     const struct job_spec *spec;
     struct dataset *data, *test_data;
@@ -36,15 +62,11 @@ struct trainer {
     struct schedule schedule;
     struct step_result *results;        /* (RUN_STEPS) */
     bool every_step;
+    bool shared;                        /* one of several workers */
+    int (*tester)(void *arg, struct test_result *out, struct err *err);
+    void *tester_arg;
     atomic_int stop;
-    /* where the run is */
-    long step;
-    int epoch;
-    long done;                          /* samples of this epoch */
-    long steps_in_epoch;                /* 0: not yet known */
-    double best;                        /* of the spec's best metric */
-    double best_loss;                   /* of test_loss, for patience */
-    int waited;                         /* tests without a better loss */
+    struct place at;
     struct test_result test;
     /* clock of training alone */
     double seconds;
@@ -76,11 +98,11 @@ static int make_plan(struct trainer *t, int threads, struct err *err)
         return -(int)err->code;
     struct plan_config config = {
         .batch = s->batch, .shards = s->shards, .threads = threads ? threads : s->threads,
-        .train = true, .seed = s->seed, .loss = s->loss, .optimizer = s->optimizer, .clip = s->clip,
+        .train = true, .shared = t->shared, .seed = s->seed, .loss = s->loss,
+        .optimizer = s->optimizer, .clip = s->clip,
     };
     if (plan_new(t->graph, fields, n_fields, &config, &t->plan, err) < 0)
         return -(int)err->code;
-    plan_init(t->plan);
     return metrics_new(s->metric, s->n_metrics, dataset_classes(t->data), t->plan->output->c,
                        &t->metrics, err);
 }
@@ -103,28 +125,57 @@ static int load_initial(struct trainer *t, struct err *err)
     return model_load(t->plan, file, path, false, err);
 }
 
-int trainer_new(const struct job_spec *spec, int threads, struct trainer **out, struct err *err)
+/* The start of a run: initial weights, nothing done. */
+static int start(struct trainer *t, struct err *err)
+{
+    const struct job_spec *s = t->spec;
+    long rows = dataset_rows(t->data);
+
+    t->at = (struct place){ .best = NAN, .best_loss = NAN };
+    if (rows > 0)
+        t->at.steps_in_epoch = (rows + s->batch - 1) / s->batch;
+    plan_init(t->plan);
+    plan_set_chain(t->plan, 0);
+    t->plan->lr_factor = 1;
+    if (load_initial(t, err) < 0 ||
+        schedule_parse(s->schedule, s->epochs, t->plan->optim[0].lr, &t->schedule, err) < 0)
+        return spec_locate(s, err);
+    t->plan->warmup = t->schedule.warmup;
+    return 0;
+}
+
+static int make(const struct job_spec *spec, int threads, bool shared, struct trainer **out,
+                struct err *err)
 {
     OWN(trainer) t = calloc(1, sizeof *t);
 
     if (!t || !(t->results = calloc(RUN_STEPS, sizeof *t->results)))
         return err_set(err, ERR_NOMEM, "no memory for a trainer");
     t->spec = spec;
-    t->best = t->best_loss = NAN;
+    t->shared = shared;
     t->run_steps = 1;
-    if (open_data(t, err) < 0 || make_plan(t, threads, err) < 0 || load_initial(t, err) < 0)
+    if (open_data(t, err) < 0 || make_plan(t, threads, err) < 0)
         return spec_locate(spec, err);
-    if (schedule_parse(spec->schedule, spec->epochs, t->plan->optim[0].lr, &t->schedule, err) < 0)
-        return spec_locate(spec, err);
-    t->plan->warmup = t->schedule.warmup;
-    long rows = dataset_rows(t->data);
-    if (rows == 0)
+    if (dataset_rows(t->data) == 0)
         return err_set(err, ERR_INVALID, "%s: the training set has no rows", spec->path);
-    if (rows > 0)
-        t->steps_in_epoch = (rows + spec->batch - 1) / spec->batch;
+    if (start(t, err) < 0)
+        return -(int)err->code;
     *out = TAKE(t);
     return 0;
 }
+
+int trainer_new(const struct job_spec *spec, int threads, struct trainer **out, struct err *err)
+{
+    return make(spec, threads, false, out, err);
+}
+
+int trainer_new_shared(const struct job_spec *spec, int threads, struct trainer **out,
+                       struct err *err)
+{
+    return make(spec, threads, true, out, err);
+}
+
+int trainer_reset(struct trainer *t, struct err *err) { return start(t, err); }
 
 void trainer_free(struct trainer *t)
 {
@@ -140,15 +191,31 @@ void trainer_free(struct trainer *t)
 }
 
 void trainer_every_step(struct trainer *t) { t->every_step = true; }
+void trainer_set_tester(struct trainer *t,
+                        int (*tester)(void *arg, struct test_result *out, struct err *err), void *arg)
+{
+    t->tester = tester;
+    t->tester_arg = arg;
+}
 void trainer_stop(struct trainer *t) { atomic_store(&t->stop, 1); }
 struct plan *trainer_plan(struct trainer *t) { return t->plan; }
 struct dataset *trainer_data(struct trainer *t) { return t->data; }
 struct dataset *trainer_test_data(struct trainer *t) { return t->test_data; }
 const struct job_spec *trainer_spec(const struct trainer *t) { return t->spec; }
 const struct graph *trainer_graph(const struct trainer *t) { return t->graph; }
-long trainer_step(const struct trainer *t) { return t->step; }
+long trainer_step(const struct trainer *t) { return t->at.step; }
+int trainer_epoch(const struct trainer *t) { return t->at.epoch; }
 
 /* ------------------------------------------------------------------ tests */
+
+void trainer_name_test(const struct trainer *t, struct test_result *out)
+{
+    out->n = metrics_count(t->metrics);
+    for (int i = 0; i < out->n; i++)
+        out->name[i] = metrics_name(t->metrics, i);
+}
+
+void trainer_last_test(const struct trainer *t, struct test_result *out) { *out = t->test; }
 
 int trainer_test(struct trainer *t, struct test_result *out, struct err *err)
 {
@@ -159,12 +226,10 @@ int trainer_test(struct trainer *t, struct test_result *out, struct err *err)
                        t->spec->path);
     if (plan_test(t->plan, t->test_data, t->metrics, &samples, err) < 0)
         return -(int)err->code;
-    out->n = metrics_count(t->metrics);
+    trainer_name_test(t, out);
     out->samples = samples;
-    for (int i = 0; i < out->n; i++) {
-        out->name[i] = metrics_name(t->metrics, i);
+    for (int i = 0; i < out->n; i++)
         out->value[i] = metrics_value(t->metrics, i);
-    }
     return 0;
 }
 
@@ -202,12 +267,12 @@ static int check_stop(struct trainer *t, char *why, size_t size)
         }
     }
     double loss = t->test.value[0];
-    if (is_better("loss", loss, t->best_loss)) {
-        t->best_loss = loss;
-        t->waited = 0;
-    } else if (s->patience && ++t->waited >= s->patience) {
+    if (is_better("loss", loss, t->at.best_loss)) {
+        t->at.best_loss = loss;
+        t->at.waited = 0;
+    } else if (s->patience && ++t->at.waited >= s->patience) {
         snprintf(why, size, "no better test loss in %d tests (best %.6g)", s->patience,
-                 t->best_loss);
+                 t->at.best_loss);
         return 1;
     }
     return 0;
@@ -220,17 +285,16 @@ struct fit {
     train_handler handler;
     void *arg;
     struct fit_result *out;
-    int over;                   /* why is said */
 };
 
 static int tell(struct fit *f, struct train_event *e)
 {
     struct trainer *t = f->t;
 
-    e->step = t->step;
-    e->epoch = t->epoch;
-    e->epoch_steps = (t->done + t->spec->batch - 1) / t->spec->batch;
-    e->steps_in_epoch = t->steps_in_epoch;
+    e->step = t->at.step;
+    e->epoch = t->at.epoch;
+    e->epoch_steps = (t->at.done + t->spec->batch - 1) / t->spec->batch;
+    e->steps_in_epoch = t->at.steps_in_epoch;
     e->samples_per_s = t->seconds > 0 ? (double)t->samples / t->seconds : 0;
     if (f->handler && f->handler(f->arg, t, e))
         trainer_stop(t);
@@ -242,16 +306,19 @@ static int run_test(struct fit *f, struct err *err)
     struct trainer *t = f->t;
     const char *metric = t->spec->checkpoint_best ? t->spec->checkpoint_best : "loss";
 
-    if (trainer_test(t, &t->test, err) < 0)
+    struct test_result got = { 0 };
+    trainer_name_test(t, &got);
+    if ((t->tester ? t->tester(t->tester_arg, &got, err) : trainer_test(t, &got, err)) < 0)
         return -(int)err->code;
-    f->out->test = t->test;
+    t->test = got;
+    t->at.due &= ~DUE_TEST;
     double value = test_value(&t->test, metric);
-    bool best = is_better(metric, value, t->best);
+    bool best = is_better(metric, value, t->at.best);
     if (best)
-        t->best = value;
+        t->at.best = value;
     if (t->schedule.kind == SCHEDULE_PLATEAU)
         t->plan->lr_factor = schedule_test(&t->schedule, test_value(&t->test, t->schedule.metric));
-    f->over |= check_stop(t, f->out->why, sizeof f->out->why);
+    t->at.over |= check_stop(t, t->at.why, sizeof t->at.why);
     return tell(f, &(struct train_event){ .kind = EVENT_TEST, .test = &t->test, .best = best });
 }
 
@@ -280,7 +347,21 @@ static int check_finite(const struct trainer *t, long n, struct err *err)
         if (!isfinite(t->results[i].loss))
             return err_set(err, ERR_DIVERGED, "the loss is %g at step %ld (epoch %d): training "
                            "diverged (try a lower learning rate, or clip: {norm: 1})",
-                           t->results[i].loss, t->results[i].step + 1, t->epoch + 1);
+                           t->results[i].loss, t->results[i].step + 1, t->at.epoch + 1);
+    return 0;
+}
+
+/* Does what is due at this place. */
+static int settle(struct fit *f, struct err *err)
+{
+    struct trainer *t = f->t;
+
+    if ((t->at.due & DUE_TEST) && run_test(f, err) < 0)
+        return -(int)err->code;
+    if (t->at.due & DUE_CHECKPOINT) {
+        t->at.due &= ~DUE_CHECKPOINT;
+        tell(f, &(struct train_event){ .kind = EVENT_CHECKPOINT });
+    }
     return 0;
 }
 
@@ -293,10 +374,10 @@ static int run_steps(struct fit *f, const struct stretch *data, long *pos, struc
     long steps = min_long(left, t->every_step ? 1 : t->run_steps);
 
     if (t->test_data)
-        steps = min_long(steps, until(&s->test, t->step));
-    steps = min_long(steps, until(&s->checkpoint, t->step));
+        steps = min_long(steps, until(&s->test, t->at.step));
+    steps = min_long(steps, until(&s->checkpoint, t->at.step));
     double start = clock_seconds();
-    long n = plan_train(t->plan, data, *pos, steps, (uint64_t)t->step, t->results, NULL, NULL);
+    long n = plan_train(t->plan, data, *pos, steps, (uint64_t)t->at.step, t->results, NULL, NULL);
     double took = clock_seconds() - start;
     long samples = min_long(n * s->batch, data->n - *pos);
     t->seconds += took;
@@ -305,20 +386,23 @@ static int run_steps(struct fit *f, const struct stretch *data, long *pos, struc
     if (check_finite(t, n, err) < 0)
         return -(int)err->code;
     *pos += samples;
-    t->done += samples;
-    t->step += n;
-    tell(f, &(struct train_event){ .kind = EVENT_STEPS, .results = t->results, .n_results = n });
-    if (t->test_data && s->test.unit == EVERY_STEPS && t->step % s->test.n == 0 &&
-        run_test(f, err) < 0)
-        return -(int)err->code;
-    if (s->checkpoint.unit == EVERY_STEPS && t->step % s->checkpoint.n == 0)
-        tell(f, &(struct train_event){ .kind = EVENT_CHECKPOINT });
-    return 0;
+    t->at.done += samples;
+    t->at.step += n;
+    if (n > 0) {
+        if (t->test_data && s->test.unit == EVERY_STEPS && t->at.step % s->test.n == 0)
+            t->at.due |= DUE_TEST;
+        if (s->checkpoint.unit == EVERY_STEPS && t->at.step % s->checkpoint.n == 0)
+            t->at.due |= DUE_CHECKPOINT;
+        tell(f, &(struct train_event){ .kind = EVENT_STEPS, .results = t->results, .n_results = n });
+    }
+    if (plan_abandoned(t->plan))
+        return err_set(err, ERR_AGAIN, "step %ld was given up", t->at.step + 1);
+    return settle(f, err);
 }
 
 static bool is_over(const struct fit *f)
 {
-    return f->over || atomic_load(&f->t->stop);
+    return f->t->at.over || atomic_load(&f->t->stop);
 }
 
 static int run_epoch(struct fit *f, struct err *err)
@@ -327,8 +411,8 @@ static int run_epoch(struct fit *f, struct err *err)
     struct stretch data;
 
     if (t->schedule.kind != SCHEDULE_PLATEAU)
-        t->plan->lr_factor = schedule_epoch(&t->schedule, t->epoch);
-    if (dataset_rewind(t->data, t->epoch, t->done, err) < 0)
+        t->plan->lr_factor = schedule_epoch(&t->schedule, t->at.epoch);
+    if (dataset_rewind(t->data, t->at.epoch, t->at.done, err) < 0)
         return -(int)err->code;
     do {
         if (dataset_stretch(t->data, &data, err) < 0)
@@ -345,33 +429,35 @@ static int end_epoch(struct fit *f, struct err *err)
     struct trainer *t = f->t;
     const struct job_spec *s = t->spec;
 
-    t->steps_in_epoch = (t->done + s->batch - 1) / s->batch;
+    t->at.steps_in_epoch = (t->at.done + s->batch - 1) / s->batch;
     tell(f, &(struct train_event){ .kind = EVENT_EPOCH });
-    t->epoch++;
-    t->done = 0;
-    if (t->test_data && s->test.unit == EVERY_EPOCHS && t->epoch % s->test.n == 0 &&
-        run_test(f, err) < 0)
-        return -(int)err->code;
-    if (s->checkpoint.unit == EVERY_EPOCHS && t->epoch % s->checkpoint.n == 0)
-        tell(f, &(struct train_event){ .kind = EVENT_CHECKPOINT });
-    return 0;
+    t->at.epoch++;
+    t->at.done = 0;
+    if (t->test_data && s->test.unit == EVERY_EPOCHS && t->at.epoch % s->test.n == 0)
+        t->at.due |= DUE_TEST;
+    if (s->checkpoint.unit == EVERY_EPOCHS && t->at.epoch % s->checkpoint.n == 0)
+        t->at.due |= DUE_CHECKPOINT;
+    return settle(f, err);
 }
 
 /* The whole epoch was seen: not one that a stop cut short. */
 static bool epoch_done(const struct trainer *t)
 {
     long rows = dataset_rows(t->data);
-    return rows >= 0 && t->done >= rows;
+    return rows >= 0 && t->at.done >= rows;
 }
 
 int trainer_fit(struct trainer *t, train_handler handler, void *arg, struct fit_result *out,
                 struct err *err)
 {
-    struct fit f = { t, handler, arg, out, 0 };
+    struct fit f = { t, handler, arg, out };
 
     *out = (struct fit_result){ 0 };
+    t->run_steps = 1;
     atomic_store(&t->stop, 0);
-    while (t->epoch < t->spec->epochs && !is_over(&f)) {
+    if (settle(&f, err) < 0)
+        return -(int)err->code;
+    while (t->at.epoch < t->spec->epochs && !is_over(&f)) {
         if (run_epoch(&f, err) < 0)
             return -(int)err->code;
         if (!epoch_done(t))
@@ -379,13 +465,15 @@ int trainer_fit(struct trainer *t, train_handler handler, void *arg, struct fit_
         if (end_epoch(&f, err) < 0)
             return -(int)err->code;
     }
-    out->steps = t->step;
-    out->epochs = t->epoch;
+    out->steps = t->at.step;
+    out->epochs = t->at.epoch;
     out->seconds = t->seconds;
     out->samples_per_s = t->seconds > 0 ? (double)t->samples / t->seconds : 0;
-    if (f.over)
+    out->test = t->test;
+    snprintf(out->why, sizeof out->why, "%s", t->at.why);
+    if (t->at.over)
         return 0;
-    out->stopped = t->epoch < t->spec->epochs;
+    out->stopped = t->at.epoch < t->spec->epochs;
     if (out->stopped)
         snprintf(out->why, sizeof out->why, "stopped");
     else
@@ -406,10 +494,9 @@ static void note(json_t *notes, const char *key, const char *fmt, ...)
     json_object_set_new(notes, key, json_string(text));
 }
 
-/* What must be equal for a checkpoint to be of this run; more epochs are welcome. */
-static void spec_mark(const struct job_spec *s, char out[SHA256_HEX])
+void trainer_mark(const struct trainer *t, char out[SHA256_HEX])
 {
-    OWN_JSON json_t *doc = spec_identity(s);
+    OWN_JSON json_t *doc = spec_identity(t->spec);
 
     json_object_del(doc, "epochs");
     OWN_MEM char *text = json_dumps(doc, JSON_COMPACT | JSON_SORT_KEYS | JSON_REAL_PRECISION(17));
@@ -422,19 +509,20 @@ int trainer_save(const struct trainer *t, const char *path, struct err *err)
     OWN_JSON json_t *notes = json_object();
     char mark[SHA256_HEX];
 
-    spec_mark(t->spec, mark);
+    trainer_mark(t, mark);
     json_object_set_new(notes, "spec", json_string(mark));
-    note(notes, "step", "%ld", t->step);
-    note(notes, "epoch", "%d", t->epoch);
-    note(notes, "done", "%ld", t->done);
-    note(notes, "best", "%a", t->best);
-    note(notes, "best_loss", "%a", t->best_loss);
-    note(notes, "waited", "%d", t->waited);
+    note(notes, "step", "%ld", t->at.step);
+    note(notes, "epoch", "%d", t->at.epoch);
+    note(notes, "done", "%ld", t->at.done);
+    note(notes, "best", "%a", t->at.best);
+    note(notes, "best_loss", "%a", t->at.best_loss);
+    note(notes, "waited", "%d", t->at.waited);
     note(notes, "lr_factor", "%a", t->plan->lr_factor);
     note(notes, "schedule_factor", "%a", t->schedule.factor);
     note(notes, "schedule_best", "%a", t->schedule.best);
     note(notes, "schedule_waited", "%d", t->schedule.waited);
     note(notes, "numerics", "%d", NUMERICS_VERSION);
+    note(notes, "chain", "%016" PRIx64, plan_chain(t->plan));
     return model_save(t->plan, path, true, notes, err);
 }
 
@@ -477,19 +565,72 @@ int trainer_load(struct trainer *t, const char *path, struct err *err)
         return -(int)err->code;
     char mark[SHA256_HEX];
     const char *theirs = safetensors_note(s, "spec");
-    spec_mark(t->spec, mark);
+    trainer_mark(t, mark);
     if (!theirs || strcmp(theirs, mark) != 0)
         return err_set(err, ERR_CONFLICT, "%s: was made by another spec; only epochs may differ "
                        "(resume with the spec and --set of the run, or start a new one)", path);
-    t->step = (long)step;
-    t->epoch = (int)epoch;
-    t->done = (long)done;
-    t->best = best;
-    t->best_loss = best_loss;
-    t->waited = (int)waited;
+    t->at.step = (long)step;
+    t->at.epoch = (int)epoch;
+    t->at.done = (long)done;
+    t->at.best = best;
+    t->at.best_loss = best_loss;
+    t->at.waited = (int)waited;
     t->plan->lr_factor = factor;
     t->schedule.factor = sf;
     t->schedule.best = sb;
     t->schedule.waited = (int)sw;
+    t->at.due = t->at.over = 0;
+    const char *chain = safetensors_note(s, "chain");
+    plan_set_chain(t->plan, chain ? strtoull(chain, NULL, 16) : 0);
+    return 0;
+}
+
+/* ------------------------------------------------------------------ state in memory */
+
+int trainer_state_get(const struct trainer *t, struct buf *out, struct err *err)
+{
+    size_t plan = plan_state_bytes(t->plan);
+    struct place at = t->at;
+
+    at.lr_factor = t->plan->lr_factor;
+    at.schedule_factor = t->schedule.factor;
+    at.schedule_best = t->schedule.best;
+    at.schedule_waited = t->schedule.waited;
+    at.chain = plan_chain(t->plan);
+    at.tests = t->test.n;
+    at.test_samples = t->test.samples;
+    memcpy(at.test, t->test.value, sizeof at.test);
+    buf_append(out, &at, sizeof at);
+    char *to = buf_reserve(out, plan);
+    if (!to)
+        return err_set(err, ERR_NOMEM, "no memory for a copy of the model (%zu bytes)", plan);
+    plan_state_get(t->plan, to);
+    out->n += plan;
+    return buf_ok(out, err);
+}
+
+int trainer_state_set(struct trainer *t, const void *state, size_t n, struct err *err)
+{
+    struct place at;
+
+    if (n != sizeof at + plan_state_bytes(t->plan))
+        return err_set(err, ERR_INVALID, "a state of %zu bytes, this model has %zu", n,
+                       sizeof at + plan_state_bytes(t->plan));
+    memcpy(&at, state, sizeof at);
+    if (at.step < 0 || at.epoch < 0 || at.done < 0 || at.tests < 0 || at.tests > METRICS_MAX ||
+        !memchr(at.why, 0, sizeof at.why))
+        return err_set(err, ERR_INVALID, "a damaged state");
+    t->at = at;
+    t->plan->lr_factor = at.lr_factor;
+    t->schedule.factor = at.schedule_factor;
+    t->schedule.best = at.schedule_best;
+    t->schedule.waited = at.schedule_waited;
+    t->test = (struct test_result){ .samples = at.test_samples };
+    if (at.tests) {
+        trainer_name_test(t, &t->test);
+        memcpy(t->test.value, at.test, sizeof at.test);
+    }
+    plan_set_chain(t->plan, at.chain);
+    plan_state_set(t->plan, (const char *)state + sizeof at);
     return 0;
 }

@@ -12,6 +12,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/buf.h"
 #include "base/err.h"
 #include "base/own.h"
 #include "engine/metrics.h"
@@ -65,21 +66,41 @@ int trainer_new(const struct job_spec *spec, int threads, struct trainer **out, 
 void trainer_free(struct trainer *t);
 OWN_DEFINE(trainer)
 
+/* The same for a worker that is one of several: its plan leaves gradients and sums to the hooks of
+ * plan_set_share. */
+int trainer_new_shared(const struct job_spec *spec, int threads, struct trainer **out,
+                       struct err *err);
+
 /* Tells every single step (default: stretches of steps). */
 void trainer_every_step(struct trainer *t);
 
-/* Runs to the end. ERR_DIVERGED when a loss is not a number, with step and epoch in the text. */
+/* Runs to the end, from wherever the trainer is; at the end, it says so again. ERR_AGAIN when a hook of
+ * the plan's share or the tester gave up: nothing of that step has happened. ERR_DIVERGED when a loss is not a number, with step and epoch in the text. */
 int trainer_fit(struct trainer *t, train_handler handler, void *arg, struct fit_result *out,
                 struct err *err);
+/* Fills *out in place of a test here: of several workers one tests and tells the others. ERR_AGAIN
+ * leaves the test due and ends trainer_fit with it. */
+void trainer_set_tester(struct trainer *t,
+                        int (*tester)(void *arg, struct test_result *out, struct err *err), void *arg);
 /* From a handler, another thread or a signal handler. */
 void trainer_stop(struct trainer *t);
 
 /* The test set now. ERR_CONFLICT when the spec has none. */
 int trainer_test(struct trainer *t, struct test_result *out, struct err *err);
 
+/* The names that a test of this trainer has; the last test with its values (n == 0: none). */
+void trainer_name_test(const struct trainer *t, struct test_result *out);
+void trainer_last_test(const struct trainer *t, struct test_result *out);
+
 /* Everything that decides the rest of the run. */
 int trainer_save(const struct trainer *t, const char *path, struct err *err);
 int trainer_load(struct trainer *t, const char *path, struct err *err);
+
+/* The same in memory, as a plan stores it: for a worker with the same spec. A trainer at the start
+ * again is trainer_reset. ERR_INVALID: the bytes are of another model. */
+int trainer_state_get(const struct trainer *t, struct buf *out, struct err *err);
+int trainer_state_set(struct trainer *t, const void *state, size_t n, struct err *err);
+int trainer_reset(struct trainer *t, struct err *err);
 
 struct plan *trainer_plan(struct trainer *t);
 struct dataset *trainer_data(struct trainer *t);        /* the training set */
@@ -87,5 +108,8 @@ struct dataset *trainer_test_data(struct trainer *t);   /* NULL: none */
 const struct job_spec *trainer_spec(const struct trainer *t);
 const struct graph *trainer_graph(const struct trainer *t);
 long trainer_step(const struct trainer *t);
+int trainer_epoch(const struct trainer *t);
+/* What a checkpoint must have been made by to be of this run: a digest of the spec, epochs apart. */
+void trainer_mark(const struct trainer *t, char out[65]);
 
 #endif

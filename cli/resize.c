@@ -1,0 +1,53 @@
+/* cli/resize.c - muster resize: more or fewer workers, while the job runs */
+#include <stdio.h>
+
+#include "base/own.h"
+#include "cli/cli.h"
+#include "runtime/watch.h"
+
+struct args {
+    int json;
+};
+
+static const struct option options[] = {
+    { "json", 0, NULL, "print the job's status after", OPTION_FLAG, offsetof(struct args, json) },
+    { 0 }
+};
+
+static int run(struct cli *c, int argc, char **argv, struct err *err)
+{
+    struct args a = { 0 };
+    struct job_desk desk;
+    int min, max;
+
+    (void)c;
+    int n = options_parse(options, argc, argv, &a, err);
+    if (n < 0)
+        return n;
+    if (n != 2)
+        return cli_usage(&command_resize, err);
+    if (workers_parse(argv[1], &min, &max, err) < 0 || job_find(argv[0], &desk, err) < 0)
+        return -(int)err->code;
+    OWN_JSON json_t *question = json_pack("{s:[i, i]}", "resize", min, max);
+    OWN_JSON json_t *status = NULL;
+    if (watch_ask(&desk, question, &status, err) < 0)
+        return -(int)err->code;
+    if (a.json) {
+        OWN_MEM char *text = json_dumps(status, JSON_COMPACT);
+        printf("%s\n", text ? text : "{}");
+    } else {
+        printf("%s: %d..%d workers from now on (%zu are at work)\n", argv[0], min, max,
+               json_array_size(json_object_get(status, "workers")));
+    }
+    return 0;
+}
+
+const struct command command_resize = {
+    .name = "resize",
+    .args = "RUN N|MIN..MAX",
+    .summary = "give a running job more or fewer workers",
+    .example = "muster resize runs/lenet 2..8",
+    .more = "The youngest workers go first. The result of the job does not depend on it.",
+    .options = options,
+    .run = run,
+};

@@ -1,0 +1,65 @@
+/* cli/worker.c - muster worker: joins a job, from this host or another */
+#include <stdlib.h>
+
+#include "base/own.h"
+#include "cli/cli.h"
+#include "runtime/wire.h"
+#include "runtime/worker.h"
+
+struct args {
+    const char *join, *listen;
+    long threads;
+    int tcp;
+    struct option_list set;
+};
+
+static const struct option options[] = {
+    { "join", 0, "HOST:PORT", "the job's coordinator, as muster train --workers says it",
+      OPTION_TEXT, offsetof(struct args, join) },
+    { "listen", 0, "HOST:PORT", "where other workers reach this one (default: the address by which "
+      "it reaches the coordinator)", OPTION_TEXT, offsetof(struct args, listen) },
+    { "threads", 0, "N", "use N threads (default: 1); the result is the same", OPTION_INT,
+      offsetof(struct args, threads) },
+    { "set", 0, "KEY=VALUE", "change the spec, when one is given", OPTION_LIST,
+      offsetof(struct args, set) },
+    { "tcp", 0, NULL, "no shared memory, also with workers of this host", OPTION_FLAG,
+      offsetof(struct args, tcp) },
+    { 0 }
+};
+
+static int run(struct cli *c, int argc, char **argv, struct err *err)
+{
+    struct args a = { .threads = 1 };
+    OWN(job_spec) spec = NULL;
+    const char *token = getenv("MUSTER_TOKEN");
+
+    (void)c;
+    int n = options_parse(options, argc, argv, &a, err);
+    if (n < 0)
+        return n;
+    if (n > 1 || !a.join)
+        return cli_usage(&command_worker, err);
+    if (!token)
+        return err_set(err, ERR_DENIED, "the job's token is not in the environment (set MUSTER_TOKEN "
+                       "to what is in the file \"token\" of the run's directory)");
+    if (wire_token_check(token, err) < 0)
+        return err_add(err, "MUSTER_TOKEN");
+    if (n == 1 ? spec_read(argv[0], a.set.item, a.set.n, &spec, err) < 0
+               : worker_fetch_spec(a.join, token, &spec, err) < 0)
+        return -(int)err->code;
+    const struct worker_config config = { .join = a.join, .listen = a.listen, .token = token,
+                                          .spec = spec, .threads = (int)a.threads,
+                                          .no_shared_memory = a.tcp };
+    return worker_run(&config, err);
+}
+
+const struct command command_worker = {
+    .name = "worker",
+    .args = "[SPEC]",
+    .summary = "join a job of many workers",
+    .example = "MUSTER_TOKEN=$(cat runs/lenet/token) muster worker --join 127.0.0.1:7000",
+    .more = "The spec comes from the job, unless one is given, which must be the same; paths of data\n"
+            "must be good on this host. The token never appears on the command line.",
+    .options = options,
+    .run = run,
+};

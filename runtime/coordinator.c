@@ -1,0 +1,788 @@
+/* runtime/coordinator.c - connections, the loop, and what the roster asks for
+ *
+ * DESIGN. One thread, one poll. Everything a caller sends goes through wire_in, which bounds it;
+ * everything that is sent waits in the caller's buffer. After each round the roster is asked what
+ * is to be done until there is nothing (act). A worker is taken out when its connection closes, when
+ * it was silent for five beats while others could go on, or when another one cannot reach it.
+ */
+#include "runtime/coordinator.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/files.h"
+#include "runtime/coordinator_int.h"
+
+enum {
+    SILENT_BEATS = 5,
+    STRANGER_SECONDS = 2,       /* to prove knowledge of the token and say who one is */
+    OUT_MAX = 1 << 26,          /* a watcher that does not read is dropped */
+};
+/* After a restart workers have this long to come back before the list goes on without them. */
+static const double BACK_SECONDS = 0.4;
+
+static volatile sig_atomic_t stop_asked;
+
+void coordinator_stop(void) { stop_asked = 1; }
+
+/* ------------------------------------------------------------------ callers */
+
+static void put(struct caller *k, enum wire_kind kind, uint64_t generation, uint64_t number,
+                const void *body, size_t n)
+{
+    const struct wire_header h = { kind, generation, number, n };
+
+    wire_append(&k->out, &h, body);
+}
+
+static void put_json(struct caller *k, enum wire_kind kind, uint64_t generation, const json_t *doc)
+{
+    OWN_MEM char *text = json_dumps(doc, JSON_COMPACT | JSON_REAL_PRECISION(17));
+
+    if (text)
+        put(k, kind, generation, 0, text, strlen(text));
+}
+
+static void drop(struct caller *k)
+{
+    if (k->fd < 0)
+        return;
+    close(k->fd);
+    wire_in_free(k->in);
+    buf_done(&k->out);
+    *k = (struct caller){ .fd = -1 };
+}
+
+static struct caller *find_worker(struct coordinator *c, uint64_t id)
+{
+    for (int i = 0; i < CALLERS_MAX; i++)
+        if (c->caller[i].fd >= 0 && c->caller[i].kind == CALLER_WORKER && c->caller[i].id == id)
+            return &c->caller[i];
+    return NULL;
+}
+
+/* A worker is gone: off the list, and its connection with it. */
+static void lose(struct coordinator *c, struct caller *k, const char *why)
+{
+    if (k->kind == CALLER_WORKER) {
+        roster_lost(c->roster, k->id);
+        record_change(c, "lost", json_pack("{s:I, s:s}", "id", (json_int_t)k->id, "why", why));
+    }
+    drop(k);
+}
+
+static void refuse(struct coordinator *c, struct caller *k, const struct err *why)
+{
+    put(k, WIRE_REFUSED, 0, (uint64_t)why->code, why->text, strlen(why->text));
+    k->closing = true;
+    record_change(c, "refused", json_pack("{s:s}", "why", why->text));
+}
+
+static void accept_all(struct coordinator *c)
+{
+    for (int fd; (fd = wire_accept(c->config->listener)) >= 0;) {
+        struct caller *k = NULL;
+        for (int i = 0; i < CALLERS_MAX && !k; i++)
+            if (c->caller[i].fd < 0)
+                k = &c->caller[i];
+        if (!k) {
+            close(fd);
+            continue;
+        }
+        *k = (struct caller){ .fd = fd, .heard = clock_seconds() };
+        fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
+        k->in = wire_in_new(c->config->token, &k->out);
+        if (!k->in)
+            drop(k);
+    }
+}
+
+/* ------------------------------------------------------------------ a worker knocks */
+
+static const char *text_of(const json_t *doc, const char *key)
+{
+    const char *s = json_string_value(json_object_get(doc, key));
+    return s ? s : "";
+}
+
+static int check_worker(struct coordinator *c, const json_t *hello, struct err *err)
+{
+    const char *version = text_of(hello, "version");
+    long numerics = (long)json_integer_value(json_object_get(hello, "numerics"));
+
+    if (strcmp(version, MUSTER_VERSION) != 0)
+        return err_set(err, ERR_CONFLICT, "this worker is muster %s, the job runs %s (install the "
+                       "same one)", version, MUSTER_VERSION);
+    if (numerics != NUMERICS_VERSION)
+        return err_set(err, ERR_CONFLICT, "this worker computes by numerics version %ld, the job by "
+                       "%d: its bits would differ (install the same muster)", numerics,
+                       NUMERICS_VERSION);
+    if (strcmp(text_of(hello, "mark"), c->mark) != 0)
+        return err_set(err, ERR_CONFLICT, "this worker has another spec than the job (start it with "
+                       "the same file and --set, or let it take the job's)");
+    if (strcmp(text_of(hello, "data"), c->data) != 0)
+        return err_set(err, ERR_CONFLICT, "this worker reads other data than the job (sha256 "
+                       "%.16s..., the job's is %.16s...)", text_of(hello, "data"), c->data);
+    return 0;
+}
+
+/* One that others could not reach waits before it is let in again, longer each time. */
+static bool is_penalised(struct coordinator *c, const struct roster_who *who)
+{
+    for (int i = 0; i < ROSTER_MAX; i++)
+        if (c->penalty[i].pid == who->pid && strcmp(c->penalty[i].host, who->host) == 0)
+            return clock_seconds() < c->penalty[i].until;
+    return false;
+}
+
+static void penalise(struct coordinator *c, const struct roster_who *who)
+{
+    int at = 0;
+
+    for (int i = 0; i < ROSTER_MAX; i++) {
+        if (c->penalty[i].pid == who->pid && strcmp(c->penalty[i].host, who->host) == 0) {
+            at = i;
+            break;
+        }
+        if (c->penalty[i].until < c->penalty[at].until)
+            at = i;
+    }
+    if (c->penalty[at].pid != who->pid || strcmp(c->penalty[at].host, who->host) != 0) {
+        c->penalty[at].times = 0;
+        c->penalty[at].pid = who->pid;
+        snprintf(c->penalty[at].host, sizeof c->penalty[at].host, "%s", who->host);
+    }
+    if (c->penalty[at].times < 6)
+        c->penalty[at].times++;
+    c->penalty[at].until = clock_seconds() + 0.25 * (double)(1 << c->penalty[at].times);
+}
+
+static void welcome(struct coordinator *c, struct caller *k, const json_t *hello)
+{
+    struct roster_who who = { .pid = (long)json_integer_value(json_object_get(hello, "pid")) };
+    uint64_t id = (uint64_t)json_integer_value(json_object_get(hello, "id"));
+    struct err why;
+    bool fresh;
+
+    snprintf(who.address, sizeof who.address, "%s", text_of(hello, "address"));
+    snprintf(who.host, sizeof who.host, "%s", text_of(hello, "host"));
+    if (check_worker(c, hello, &why) < 0) {
+        refuse(c, k, &why);
+        return;
+    }
+    if (is_penalised(c, &who)) {
+        err_set(&why, ERR_AGAIN, "other workers could not reach this one; not yet");
+        refuse(c, k, &why);
+        return;
+    }
+    k->id = roster_join(c->roster, &who, id, &fresh);
+    if (!k->id) {
+        err_set(&why, ERR_CONFLICT, "the job has %d workers already, the most there can be",
+                ROSTER_MAX);
+        refuse(c, k, &why);
+        return;
+    }
+    k->kind = CALLER_WORKER;
+    OWN_JSON json_t *doc = json_pack("{s:I, s:b, s:i}", "id", (json_int_t)k->id, "fresh", fresh,
+                                     "beat_ms", c->config->beat_ms);
+    put_json(k, WIRE_WELCOME, 0, doc);
+    record_change(c, fresh ? "join" : "back",
+                  json_pack("{s:I, s:I, s:s}", "id", (json_int_t)k->id, "pid", (json_int_t)who.pid,
+                            "address", who.address));
+}
+
+/* The job's spec for a worker that has none: everything a `muster worker --join` needs. */
+static json_t *spec_document(const struct coordinator *c)
+{
+    const struct job_spec *s = trainer_spec(c->config->trainer);
+
+    return json_pack("{s:O, s:s}", "spec", s->doc, "dir", s->dir);
+}
+
+static void on_hello(struct coordinator *c, struct caller *k, const json_t *hello)
+{
+    const char *role = text_of(hello, "role");
+
+    if (k->kind != CALLER_NEW)
+        return;
+    if (strcmp(role, "worker") == 0) {
+        welcome(c, k, hello);
+    } else if (strcmp(role, "watcher") == 0) {
+        k->kind = CALLER_WATCHER;
+        c->told = 0;
+    } else if (strcmp(role, "asker") == 0) {
+        OWN_JSON json_t *doc = spec_document(c);
+        put_json(k, WIRE_WELCOME, 0, doc);
+    } else {
+        drop(k);
+    }
+}
+
+/* ------------------------------------------------------------------ questions */
+
+static json_t *status(const struct coordinator *c)
+{
+    static const char *const phases[] = { "waiting", "gathering", "running" };
+    json_t *workers = json_array();
+
+    for (int i = 0; i < roster_size(c->roster); i++) {
+        const struct roster_worker *w = roster_at(c->roster, i);
+        const struct caller *k = NULL;
+        for (int j = 0; j < CALLERS_MAX; j++)
+            if (c->caller[j].fd >= 0 && c->caller[j].kind == CALLER_WORKER && c->caller[j].id == w->id)
+                k = &c->caller[j];
+        json_array_append_new(workers, json_pack(
+            "{s:I, s:I, s:s, s:i, s:i, s:I, s:f}", "id", (json_int_t)w->id, "pid",
+            (json_int_t)w->who.pid, "address", w->who.address, "from", w->from, "to", w->to, "step",
+            (json_int_t)(k ? k->step : 0), "bytes_per_step", k ? k->bytes_per_step : 0.0));
+    }
+    return json_pack("{s:s, s:s, s:I, s:i, s:i, s:o, s:I, s:i, s:I, s:i, s:f, s:f, s:b}", "name",
+                     trainer_spec(c->config->trainer)->name, "phase",
+                     c->ended ? "ended" : phases[roster_phase(c->roster)], "generation",
+                     (json_int_t)roster_generation(c->roster), "min", c->min, "max", c->max,
+                     "workers", workers, "step", (json_int_t)c->step, "epoch", c->epoch + 1,
+                     "steps_in_epoch", (json_int_t)c->steps_in_epoch, "epochs",
+                     trainer_spec(c->config->trainer)->epochs, "loss", c->loss, "samples_per_s",
+                     c->samples_per_s, "stopping", c->stopping);
+}
+
+static void tell_watchers(struct coordinator *c)
+{
+    OWN_JSON json_t *doc = NULL;
+
+    c->told = clock_seconds();
+    for (int i = 0; i < CALLERS_MAX; i++) {
+        struct caller *k = &c->caller[i];
+        if (k->fd < 0 || k->kind != CALLER_WATCHER || k->closing)
+            continue;
+        if (!doc)
+            doc = status(c);
+        put_json(k, WIRE_STATUS, roster_generation(c->roster), doc);
+        if (k->out.n > OUT_MAX)
+            drop(k);
+    }
+}
+
+/* The youngest go first; the first of the list stays as long as it can. */
+static void shrink(struct coordinator *c)
+{
+    for (int i = roster_size(c->roster) - 1; i >= c->max; i--) {
+        const struct roster_worker *w = roster_at(c->roster, i);
+        struct caller *k = find_worker(c, w->id);
+        if (w->leaving)
+            continue;
+        record_change(c, "leave", json_pack("{s:I}", "id", (json_int_t)w->id));
+        roster_leave(c->roster, w->id);
+        if (k) {
+            put(k, WIRE_BYE, 0, 0, "resized", 7);
+            k->kind = CALLER_NEW;       /* no worker of this job any more */
+            k->closing = true;
+        }
+    }
+}
+
+static void on_ask(struct coordinator *c, struct caller *k, const json_t *ask)
+{
+    const json_t *size = json_object_get(ask, "resize");
+    struct err why;
+
+    if (size) {
+        int min = (int)json_integer_value(json_array_get(size, 0));
+        int max = (int)json_integer_value(json_array_get(size, 1));
+        if (min < 1 || max < min || max > ROSTER_MAX) {
+            err_set(&why, ERR_INVALID, "%d..%d workers cannot be (1 to %d)", min, max, ROSTER_MAX);
+            refuse(c, k, &why);
+            return;
+        }
+        c->min = min;
+        c->max = max;
+        roster_set_min(c->roster, min);
+        record_change(c, "resize", json_pack("{s:i, s:i}", "min", min, "max", max));
+        shrink(c);
+        if (record_roster(c, &why) < 0)
+            fprintf(stderr, "muster: %s\n", why.text);
+        c->told = 0;
+    }
+    if (json_is_true(json_object_get(ask, "stop")))
+        c->stopping = true;
+    OWN_JSON json_t *doc = status(c);
+    put_json(k, WIRE_STATUS, roster_generation(c->roster), doc);
+}
+
+/* ------------------------------------------------------------------ what workers say */
+
+static bool is_first(const struct coordinator *c, const struct caller *k)
+{
+    return roster_size(c->roster) > 0 && roster_at(c->roster, 0)->id == k->id;
+}
+
+static void on_beat(struct caller *k, const json_t *doc)
+{
+    k->step = (long)json_integer_value(json_object_get(doc, "step"));
+    k->bytes_per_step = json_number_value(json_object_get(doc, "bytes_per_step"));
+}
+
+static void on_event(struct coordinator *c, struct caller *k, const json_t *doc)
+{
+    struct err err = { 0 };
+
+    if (strcmp(text_of(doc, "kind"), "suspect") == 0) {
+        k->suspects = (uint64_t)json_integer_value(json_object_get(doc, "id"));
+        k->suspected_at = clock_seconds();
+        return;
+    }
+    if (!is_first(c, k) && strcmp(text_of(doc, "kind"), "failed") != 0)
+        return;
+    if (record_event(c, doc, &err) < 0) {
+        c->failed = err;
+        c->stopping = true;
+    }
+}
+
+static void on_message(struct coordinator *c, struct caller *k, const struct wire_header *h,
+                       const char *body)
+{
+    struct err err = { 0 };
+
+    if (h->kind == WIRE_RESULTS || h->kind == WIRE_STATE) {
+        if (k->kind != CALLER_WORKER || !is_first(c, k))
+            return;
+        if (h->kind == WIRE_STATE) {
+            buf_clear(&c->state);
+            buf_append(&c->state, body, h->length);
+            c->state_step = c->state.failed ? -1 : (long)h->number;
+        } else if (record_results(c, body, h->length, &err) < 0) {
+            lose(c, k, err.text);
+        }
+        return;
+    }
+    OWN_JSON json_t *doc = h->length ? json_loadb(body, h->length, 0, NULL) : json_object();
+    if (!doc) {
+        lose(c, k, "sent what is not JSON");
+        return;
+    }
+    if (h->kind == WIRE_HELLO)
+        on_hello(c, k, doc);
+    else if (h->kind == WIRE_ASK)
+        on_ask(c, k, doc);
+    else if (k->kind != CALLER_WORKER)
+        return;
+    else if (h->kind == WIRE_BEAT)
+        on_beat(k, doc);
+    else if (h->kind == WIRE_EVENT)
+        on_event(c, k, doc);
+    else if (h->kind == WIRE_READY)
+        roster_ready(c->roster, k->id, h->generation,
+                     (long)json_integer_value(json_object_get(doc, "step")));
+    else if (h->kind == WIRE_BYE) {
+        record_change(c, "leave", json_pack("{s:I}", "id", (json_int_t)k->id));
+        roster_leave(c->roster, k->id);
+        k->kind = CALLER_NEW;
+        k->closing = true;
+    }
+}
+
+/* ------------------------------------------------------------------ bytes in and out */
+
+/* Everything that has come, a bounded piece at a time. */
+static void read_caller(struct coordinator *c, struct caller *k)
+{
+    static char bytes[1 << 18];
+    struct wire_header h;
+    const char *body;
+    struct err err;
+
+    for (int rounds = 0; rounds < 64 && k->fd >= 0; rounds++) {
+        ssize_t n = recv(k->fd, bytes, sizeof bytes, MSG_DONTWAIT);
+        if (n < 0 && (errno == EAGAIN || errno == EINTR))
+            return;
+        if (n <= 0) {
+            lose(c, k, "the connection closed");
+            return;
+        }
+        k->heard = clock_seconds();
+        int rc = wire_in_feed(k->in, bytes, (size_t)n, &k->out, &err);
+        while (k->fd >= 0 && !k->closing && wire_in_next(k->in, &h, &body) > 0)
+            on_message(c, k, &h, body);
+        if (rc < 0 && k->fd >= 0) {
+            if (k->kind == CALLER_WORKER)
+                lose(c, k, err.text);
+            else
+                k->closing = true;
+            return;
+        }
+    }
+}
+
+static void write_caller(struct coordinator *c, struct caller *k)
+{
+    while (k->fd >= 0 && k->sent < k->out.n) {
+        ssize_t n = send(k->fd, k->out.data + k->sent, k->out.n - k->sent,
+                         MSG_DONTWAIT | MSG_NOSIGNAL);
+        if (n < 0 && (errno == EAGAIN || errno == EINTR))
+            return;
+        if (n < 0) {
+            lose(c, k, "the connection closed");
+            return;
+        }
+        k->sent += (size_t)n;
+    }
+    if (k->fd < 0)
+        return;
+    buf_clear(&k->out);
+    k->sent = 0;
+    if (k->closing)
+        drop(k);
+}
+
+static void poll_callers(struct coordinator *c, int timeout_ms)
+{
+    struct pollfd p[CALLERS_MAX + 1] = { { .fd = c->config->listener, .events = POLLIN } };
+    struct caller *of[CALLERS_MAX + 1];
+    int n = 1;
+
+    for (int i = 0; i < CALLERS_MAX; i++) {
+        struct caller *k = &c->caller[i];
+        if (k->fd < 0)
+            continue;
+        write_caller(c, k);
+        if (k->fd < 0)
+            continue;
+        of[n] = k;
+        p[n++] = (struct pollfd){ .fd = k->fd, .events = (short)(POLLIN | (k->out.n ? POLLOUT : 0)) };
+    }
+    if (poll(p, (nfds_t)n, timeout_ms) <= 0)
+        return;
+    for (int i = 1; i < n; i++) {
+        if (of[i]->fd == p[i].fd && (p[i].revents & (POLLIN | POLLHUP | POLLERR)))
+            read_caller(c, of[i]);
+        if (of[i]->fd == p[i].fd && (p[i].revents & POLLOUT))
+            write_caller(c, of[i]);
+    }
+    if (p[0].revents & POLLIN)
+        accept_all(c);
+}
+
+/* ------------------------------------------------------------------ what the roster asks for */
+
+static json_t *list_document(const struct coordinator *c)
+{
+    json_t *workers = json_array();
+
+    for (int i = 0; i < roster_size(c->roster); i++) {
+        const struct roster_worker *w = roster_at(c->roster, i);
+        json_array_append_new(workers, json_pack(
+            "{s:I, s:s, s:s, s:I, s:i, s:i}", "id", (json_int_t)w->id, "address", w->who.address,
+            "host", w->who.host, "pid", (json_int_t)w->who.pid, "from", w->from, "to", w->to));
+    }
+    return json_pack("{s:o}", "workers", workers);
+}
+
+static void tell_workers(struct coordinator *c, enum wire_kind kind, const json_t *doc)
+{
+    for (int i = 0; i < roster_size(c->roster); i++) {
+        struct caller *k = find_worker(c, roster_at(c->roster, i)->id);
+        if (k)
+            put_json(k, kind, roster_generation(c->roster), doc);
+    }
+}
+
+/* The newest checkpoint to everybody: nobody has as much. */
+static int send_checkpoint(struct coordinator *c, struct err *err)
+{
+    OWN_BUF state = BUF_INIT;
+    const char *path = rundir_last_checkpoint(c->config->dir);
+
+    if (!path || trainer_load(c->config->trainer, path, err) < 0 ||
+        trainer_state_get(c->config->trainer, &state, err) < 0)
+        return -(int)err->code;
+    for (int i = 0; i < roster_size(c->roster); i++) {
+        struct caller *k = find_worker(c, roster_at(c->roster, i)->id);
+        if (k)
+            put(k, WIRE_STATE, roster_generation(c->roster),
+                (uint64_t)trainer_step(c->config->trainer), state.data, state.n);
+    }
+    record_change(c, "load", json_pack("{s:I, s:s}", "step",
+                                       (json_int_t)trainer_step(c->config->trainer), "path", path));
+    return 0;
+}
+
+static void tell_go(struct coordinator *c)
+{
+    OWN_JSON json_t *doc = json_pack(
+        "{s:I, s:i, s:I, s:I, s:I}", "step", (json_int_t)roster_step(c->roster), "source",
+        roster_source(c->roster), "behind", (json_int_t)roster_behind(c->roster), "logged",
+        (json_int_t)c->logged, "tested", (json_int_t)c->tested);
+    json_t *ids = json_array();
+
+    tell_workers(c, WIRE_GO, doc);
+    for (int i = 0; i < roster_size(c->roster); i++)
+        json_array_append_new(ids, json_integer((json_int_t)roster_at(c->roster, i)->id));
+    record_change(c, "go", json_pack("{s:I, s:I, s:o}", "generation",
+                                     (json_int_t)roster_generation(c->roster), "step",
+                                     (json_int_t)roster_step(c->roster), "workers", ids));
+    c->first_step = true;
+    c->told = 0;
+    for (int i = 0; i < CALLERS_MAX; i++)
+        c->caller[i].suspects = 0;
+}
+
+static int act(struct coordinator *c, struct err *err)
+{
+    if (roster_missing(c->roster) && clock_seconds() < c->back_until)
+        return 0;
+    for (enum roster_act a; (a = roster_next(c->roster)) != ROSTER_NOTHING;) {
+        OWN_JSON json_t *list = NULL;
+        switch (a) {
+        case ROSTER_STORE:
+            if (record_roster(c, err) < 0)
+                return err_add(err, "the roster cannot be stored");
+            roster_stored(c->roster);
+            break;
+        case ROSTER_TELL:
+            list = list_document(c);
+            tell_workers(c, WIRE_ROSTER, list);
+            break;
+        case ROSTER_LOAD:
+            if (send_checkpoint(c, err) < 0)
+                return err_add(err, "the checkpoint cannot be read");
+            break;
+        case ROSTER_GO:
+            tell_go(c);
+            break;
+        case ROSTER_NOTHING:
+            break;
+        }
+    }
+    return 0;
+}
+
+/* ------------------------------------------------------------------ time */
+
+/* Two that cannot reach each other: out goes the one whom more suspect, else the younger. */
+static void judge_suspects(struct coordinator *c, double now)
+{
+    for (int i = 0; i < CALLERS_MAX; i++) {
+        struct caller *k = &c->caller[i];
+        if (k->fd < 0 || k->kind != CALLER_WORKER || !k->suspects || now - k->suspected_at < c->beat)
+            continue;
+        struct caller *other = find_worker(c, k->suspects);
+        k->suspects = 0;
+        if (!other)
+            continue;
+        int against_k = 0, against_other = 1;
+        for (int j = 0; j < CALLERS_MAX; j++) {
+            against_k += c->caller[j].fd >= 0 && c->caller[j].suspects == k->id;
+            against_other += c->caller[j].fd >= 0 && c->caller[j].suspects == other->id;
+        }
+        struct caller *out = against_k > against_other ? k : against_other > against_k ? other :
+                             k->id > other->id ? k : other;
+        const struct roster_worker *w = roster_find(c->roster, out->id);
+        if (w)
+            penalise(c, &w->who);
+        lose(c, out, "another worker cannot reach it");
+    }
+}
+
+static void judge_silence(struct coordinator *c, double now)
+{
+    for (int i = 0; i < CALLERS_MAX; i++) {
+        struct caller *k = &c->caller[i];
+        if (k->fd < 0)
+            continue;
+        if (k->kind == CALLER_NEW && now - k->heard > STRANGER_SECONDS)
+            drop(k);
+        else if (k->kind == CALLER_WORKER && now - k->heard > SILENT_BEATS * c->beat &&
+                 roster_size(c->roster) > c->min && roster_size(c->roster) > 1)
+            lose(c, k, "silent");
+    }
+}
+
+static void beat_all(struct coordinator *c)
+{
+    for (int i = 0; i < CALLERS_MAX; i++)
+        if (c->caller[i].fd >= 0 && c->caller[i].kind == CALLER_WORKER && c->caller[i].out.n == 0)
+            put(&c->caller[i], WIRE_BEAT, 0, 0, NULL, 0);
+}
+
+/* ------------------------------------------------------------------ life */
+
+static int write_job(const struct coordinator *c, struct err *err)
+{
+    char path[4096 + 32];
+    OWN_JSON json_t *doc = json_pack("{s:s, s:s, s:i}", "name",
+                                     trainer_spec(c->config->trainer)->name, "address",
+                                     c->config->address, "pid", (int)getpid());
+    OWN_MEM char *text = json_dumps(doc, JSON_COMPACT);
+
+    if (!text)
+        return err_set(err, ERR_NOMEM, "no memory for job.json");
+    snprintf(path, sizeof path, "%s/job.json", rundir_path(c->config->dir));
+    return files_write(path, text, strlen(text), err);
+}
+
+/* What the coordinator before this one had stored. */
+static int restore(struct coordinator *c, struct err *err)
+{
+    char path[4096 + 32];
+    OWN_MEM char *text = NULL;
+    OWN_JSON json_t *doc = NULL;
+    uint64_t known[ROSTER_MAX];
+    int n = 0;
+    struct err missing;
+
+    snprintf(path, sizeof path, "%s/roster.json", rundir_path(c->config->dir));
+    if (files_read(path, 1 << 20, &text, NULL, &missing) == 0) {
+        doc = json_loads(text, 0, NULL);
+        if (!doc)
+            return err_set(err, ERR_INVALID, "%s: is damaged", path);
+        const json_t *ids = json_object_get(doc, "workers");
+        for (size_t i = 0; i < json_array_size(ids) && n < ROSTER_MAX; i++)
+            known[n++] = (uint64_t)json_integer_value(json_array_get(ids, i));
+        c->min = (int)json_integer_value(json_object_get(doc, "min"));
+        c->max = (int)json_integer_value(json_object_get(doc, "max"));
+    }
+    c->roster = roster_new(trainer_plan(c->config->trainer)->shards, c->min,
+                           (uint64_t)json_integer_value(json_object_get(doc, "generation")),
+                           (uint64_t)json_integer_value(json_object_get(doc, "next_id")), known, n,
+                           trainer_step(c->config->trainer));
+    if (!c->roster)
+        return err_set(err, ERR_NOMEM, "no memory for a roster");
+    return 0;
+}
+
+static int open_coordinator(struct coordinator *c, struct err *err)
+{
+    char path[4096 + 32];
+    const struct coordinator_config *config = c->config;
+
+    c->min = config->min;
+    c->max = config->max;
+    c->beat = config->beat_ms / 1e3;
+    c->logged = config->logged;
+    c->tested = config->tested;
+    c->step = trainer_step(config->trainer);
+    c->state_step = -1;
+    for (int i = 0; i < CALLERS_MAX; i++)
+        c->caller[i].fd = -1;
+    snprintf(path, sizeof path, "%s/roster.jsonl", rundir_path(config->dir));
+    c->history = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    if (c->history < 0)
+        return err_set(err, ERR_IO, "%s: %s", path, strerror(errno));
+    if (dataset_digest(trainer_data(config->trainer), c->data, err) < 0 || restore(c, err) < 0 ||
+        write_job(c, err) < 0)
+        return -(int)err->code;
+    trainer_mark(config->trainer, c->mark);
+    fcntl(config->listener, F_SETFL, fcntl(config->listener, F_GETFL) | O_NONBLOCK);
+    c->started = clock_seconds();
+    c->back_until = c->started + BACK_SECONDS;
+    record_change(c, "start", json_pack("{s:i, s:i, s:i}", "pid", (int)getpid(), "min", c->min,
+                                        "max", c->max));
+    return 0;
+}
+
+/* Says good bye and gives the bytes a moment to leave. */
+static void close_coordinator(struct coordinator *c)
+{
+    double until = clock_seconds() + 1;
+    bool busy = true;
+
+    tell_watchers(c);
+    for (int i = 0; i < CALLERS_MAX; i++)
+        if (c->caller[i].fd >= 0) {
+            put(&c->caller[i], WIRE_BYE, 0, 0, c->ended ? "ended" : "stopped", 5);
+            c->caller[i].closing = true;
+        }
+    while (busy && clock_seconds() < until) {
+        busy = false;
+        for (int i = 0; i < CALLERS_MAX; i++) {
+            if (c->caller[i].fd < 0)
+                continue;
+            c->caller[i].kind = CALLER_NEW;
+            write_caller(c, &c->caller[i]);
+            busy |= c->caller[i].fd >= 0;
+        }
+        if (busy)
+            poll(NULL, 0, 5);
+    }
+    for (int i = 0; i < CALLERS_MAX; i++)
+        drop(&c->caller[i]);
+    roster_free(c->roster);
+    buf_done(&c->state);
+    if (c->history >= 0)
+        close(c->history);
+}
+
+/* The end of a stop: the first worker is asked for its state, which becomes a checkpoint. */
+static void ask_to_stop(struct coordinator *c)
+{
+    static const char text[] = "{\"stop\":true}";
+
+    for (int i = 0; i < roster_size(c->roster); i++) {
+        struct caller *k = find_worker(c, roster_at(c->roster, i)->id);
+        if (k)
+            put(k, WIRE_ASK, 0, 0, text, sizeof text - 1);
+    }
+}
+
+static int loop(struct coordinator *c, struct err *err)
+{
+    double beat_at = 0, stop_at = 0;
+
+    while (!c->ended && c->failed.code == ERR_OK) {
+        poll_callers(c, (int)(c->beat * 1e3 / 4) + 1);
+        double now = clock_seconds();
+        judge_suspects(c, now);
+        judge_silence(c, now);
+        if (act(c, err) < 0)
+            return -(int)err->code;
+        if (now - beat_at > c->beat) {
+            beat_at = now;
+            beat_all(c);
+        }
+        if (now - c->told > 0.1)
+            tell_watchers(c);
+        if ((stop_asked || c->stopping) && stop_at == 0) {
+            c->stopping = true;
+            stop_at = now;
+            ask_to_stop(c);
+        }
+        if (stop_at > 0 && (c->fit.stopped || now - stop_at > 10 || roster_size(c->roster) == 0)) {
+            c->fit.stopped = true;
+            return 0;
+        }
+    }
+    if (c->failed.code != ERR_OK) {
+        *err = c->failed;
+        return -(int)err->code;
+    }
+    return 0;
+}
+
+int coordinator_run(const struct coordinator_config *config, struct fit_result *out,
+                    char out_digest[65], struct err *err)
+{
+    OWN_MEM struct coordinator *c = calloc(1, sizeof *c);
+
+    if (!c)
+        return err_set(err, ERR_NOMEM, "no memory for a coordinator");
+    c->config = config;
+    c->history = -1;
+    int rc = open_coordinator(c, err);
+    if (rc == 0)
+        rc = loop(c, err);
+    close_coordinator(c);
+    if (rc < 0)
+        return rc;
+    *out = c->fit;
+    memcpy(out_digest, c->digest, sizeof c->digest);
+    return 0;
+}

@@ -1,0 +1,69 @@
+/* runtime/coordinator_int.h - the coordinator's parts: connections and loop, records */
+#ifndef MUSTER_RUNTIME_COORDINATOR_INT_H
+#define MUSTER_RUNTIME_COORDINATOR_INT_H
+
+#include <jansson.h>
+
+#include "base/buf.h"
+#include "runtime/coordinator.h"
+#include "runtime/results.h"
+#include "runtime/roster.h"
+#include "runtime/wire.h"
+
+enum { CALLERS_MAX = 128 };
+
+enum caller_kind { CALLER_NEW, CALLER_WORKER, CALLER_WATCHER };
+
+struct caller {
+    int fd;                     /* -1: a free place */
+    enum caller_kind kind;
+    uint64_t id;                /* of a worker */
+    struct wire_in *in;
+    struct buf out;
+    size_t sent;                /* bytes of `out` */
+    double heard;               /* when it last said something */
+    bool closing;               /* when `out` is empty */
+    long step;                  /* by its last beat */
+    double bytes_per_step;
+    uint64_t suspects;          /* id of a worker that it cannot reach; 0: none */
+    double suspected_at;
+};
+
+struct coordinator {
+    const struct coordinator_config *config;
+    struct roster *roster;
+    struct caller caller[CALLERS_MAX];
+    int min, max;
+    double beat;                /* seconds */
+    double started, back_until; /* workers of before a restart may come back until then */
+    double told;                /* when watchers were last told */
+    long logged, tested;        /* last step in metrics.jsonl, last test */
+    long step;                  /* the furthest committed step that was reported */
+    bool first_step;            /* of this generation, not yet noted */
+    double loss, samples_per_s;
+    int epoch;
+    long steps_in_epoch;
+    struct buf state;           /* the last one received, and its step */
+    long state_step;
+    int history;                /* file descriptor of roster.jsonl */
+    char data[65], mark[65];    /* digests that a worker must have too */
+    bool ended, stopping;
+    struct fit_result fit;
+    char digest[65];
+    struct err failed;          /* what the workers failed with; code 0: nothing */
+    struct { long pid; char host[80]; double until; int times; } penalty[ROSTER_MAX];
+};
+
+/* --- records (coordinator_record.c) --- */
+
+/* Appends a line to roster.jsonl; `line` is taken. */
+void record_change(struct coordinator *c, const char *event, json_t *line);
+/* What the first worker of the list reports. */
+int record_results(struct coordinator *c, const char *body, size_t n, struct err *err);
+int record_event(struct coordinator *c, const json_t *event, struct err *err);
+/* Writes generation, next id and list. */
+int record_roster(struct coordinator *c, struct err *err);
+/* The newest checkpoint as a state for workers; step 0 and no bytes without one. */
+json_t *record_history(struct coordinator *c);
+
+#endif

@@ -1,0 +1,311 @@
+/* runtime/job.c - a job of many workers on this machine, kept going
+ *
+ * DESIGN. One thread that waits for signals: a child ended, somebody wants to stop, or 50 ms are
+ * over. Children have PR_SET_PDEATHSIG, so that none outlives this process. A coordinator that was
+ * killed is started again at once; one that ended by itself ends the job.
+ */
+#include "runtime/job.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/files.h"
+#include "runtime/roster.h"
+#include "runtime/wire.h"
+
+enum {
+    TICK_MS = 50,
+    FAILURES_MAX = 5,           /* of workers that end at once, before it is the job's fault */
+    PATH_SIZE = 4096 + 32,
+};
+static const double AT_ONCE = 1;        /* seconds: a worker that ends within them never worked */
+static const double GRACE = 3;          /* seconds that children have to end */
+
+struct child {
+    pid_t pid;                  /* 0: a free place */
+    double started;
+};
+
+struct job {
+    const struct job_config *config;
+    struct job_desk desk;
+    struct child worker[ROSTER_MAX];
+    pid_t coordinator;
+    int word;                   /* the coordinator's last word, a struct err, comes from here */
+    int max;
+    int failures;
+    bool stopping;
+    sigset_t waits;             /* signals that are waited for */
+};
+
+/* ------------------------------------------------------------------ children */
+
+static void in_child(const struct job *j, pid_t parent)
+{
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent)
+        _exit(1);
+    sigprocmask(SIG_UNBLOCK, &j->waits, NULL);
+}
+
+static int start_coordinator(struct job *j, struct err *err)
+{
+    const pid_t parent = getpid();
+    int ends[2];
+
+    if (pipe2(ends, O_CLOEXEC) < 0)
+        return err_set(err, ERR_IO, "a pipe cannot be had: %s", strerror(errno));
+    fflush(NULL);
+    pid_t pid = fork();
+    if (pid < 0)
+        return err_set(err, ERR_NOMEM, "a process cannot be started: %s", strerror(errno));
+    if (pid == 0) {
+        struct err last = { 0 };
+        in_child(j, parent);
+        close(ends[0]);
+        j->config->coordinate(j->config->arg, &j->desk, &last);
+        fflush(NULL);
+        ssize_t n = write(ends[1], &last, sizeof last);
+        _exit(n == sizeof last ? 0 : 1);
+    }
+    close(ends[1]);
+    if (j->word >= 0)
+        close(j->word);
+    j->word = ends[0];
+    j->coordinator = pid;
+    return 0;
+}
+
+static void run_worker(const struct job *j, pid_t parent)
+{
+    char threads[16];
+    char *argv[] = { "muster", "worker", "--join", (char *)j->desk.address, "--threads", threads,
+                     NULL };
+
+    in_child(j, parent);
+    signal(SIGINT, SIG_IGN);    /* Ctrl-C is for the coordinator, which ends the job in order */
+    snprintf(threads, sizeof threads, "%d", j->config->threads);
+    setenv("MUSTER_TOKEN", j->desk.token, 1);
+    int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    dup2(nothing, STDIN_FILENO);
+    dup2(STDERR_FILENO, STDOUT_FILENO);
+    execv("/proc/self/exe", argv);
+    _exit(127);
+}
+
+static int start_worker(struct job *j, struct err *err)
+{
+    const pid_t parent = getpid();
+
+    for (int i = 0; i < ROSTER_MAX; i++) {
+        if (j->worker[i].pid)
+            continue;
+        pid_t pid = fork();
+        if (pid < 0)
+            return err_set(err, ERR_NOMEM, "a worker cannot be started: %s", strerror(errno));
+        if (pid == 0)
+            run_worker(j, parent);
+        j->worker[i] = (struct child){ pid, clock_seconds() };
+        return 0;
+    }
+    return 0;
+}
+
+static int count_workers(const struct job *j)
+{
+    int n = 0;
+
+    for (int i = 0; i < ROSTER_MAX; i++)
+        n += j->worker[i].pid != 0;
+    return n;
+}
+
+/* A worker that was killed is replaced; one that ends by itself at once, again and again, is not. */
+static void worker_ended(struct job *j, struct child *w, int status)
+{
+    bool killed = WIFSIGNALED(status);
+
+    if (!killed && WEXITSTATUS(status) != 0 && clock_seconds() - w->started < AT_ONCE)
+        j->failures++;
+    else
+        j->failures = 0;
+    w->pid = 0;
+}
+
+/* True when the coordinator ended by itself. */
+static bool reap(struct job *j, struct err *err)
+{
+    int status;
+    bool ended = false;
+
+    for (pid_t pid; (pid = waitpid(-1, &status, WNOHANG)) > 0;) {
+        if (pid == j->coordinator) {
+            j->coordinator = 0;
+            ended = read(j->word, err, sizeof *err) == sizeof *err;
+            continue;
+        }
+        for (int i = 0; i < ROSTER_MAX; i++)
+            if (j->worker[i].pid == pid)
+                worker_ended(j, &j->worker[i], status);
+    }
+    return ended;
+}
+
+static void end_children(struct job *j)
+{
+    double until = clock_seconds() + GRACE;
+    struct err ignored;
+
+    while (count_workers(j) && clock_seconds() < until) {
+        reap(j, &ignored);
+        usleep(5000);
+    }
+    for (int i = 0; i < ROSTER_MAX; i++)
+        if (j->worker[i].pid)
+            kill(j->worker[i].pid, SIGKILL);
+    if (j->coordinator)
+        kill(j->coordinator, SIGKILL);
+    while (waitpid(-1, NULL, 0) > 0 || errno == EINTR)
+        continue;
+}
+
+/* ------------------------------------------------------------------ the desk */
+
+static int write_token(const char *dir, const char *token, struct err *err)
+{
+    char path[PATH_SIZE];
+
+    snprintf(path, sizeof path, "%s/token", dir);
+    mode_t old = umask(077);
+    int rc = files_write(path, token, strlen(token), err);
+    umask(old);
+    return rc;
+}
+
+static int open_desk(struct job *j, struct err *err)
+{
+    const char *given = getenv("MUSTER_TOKEN");
+    const char *listen = j->config->listen ? j->config->listen : "127.0.0.1:0";
+    char token[WIRE_TOKEN_TEXT];
+
+    if (given && wire_token_check(given, err) < 0)
+        return err_add(err, "MUSTER_TOKEN");
+    if (given && strlen(given) >= JOB_TOKEN)
+        return err_set(err, ERR_INVALID, "MUSTER_TOKEN is longer than %d characters", JOB_TOKEN - 1);
+    if (!given && wire_token_new(token, err) < 0)
+        return -(int)err->code;
+    snprintf(j->desk.token, sizeof j->desk.token, "%s", given ? given : token);
+    if (write_token(j->config->dir, j->desk.token, err) < 0)
+        return -(int)err->code;
+    return wire_listen(listen, &j->desk.listener, j->desk.address, sizeof j->desk.address, err);
+}
+
+/* What muster resize has asked for since. */
+static int wanted_workers(const struct job *j)
+{
+    char path[PATH_SIZE];
+    OWN_MEM char *text = NULL;
+    struct err ignored;
+
+    snprintf(path, sizeof path, "%s/roster.json", j->config->dir);
+    if (files_read(path, 1 << 20, &text, NULL, &ignored) < 0)
+        return j->max;
+    OWN_JSON json_t *doc = json_loads(text, 0, NULL);
+    int max = (int)json_integer_value(json_object_get(doc, "max"));
+    return max > 0 && max <= ROSTER_MAX ? max : j->max;
+}
+
+int job_find(const char *dir, struct job_desk *out, struct err *err)
+{
+    char path[PATH_SIZE];
+    OWN_MEM char *text = NULL, *token = NULL;
+
+    snprintf(path, sizeof path, "%s/job.json", dir);
+    if (files_read(path, 1 << 16, &text, NULL, err) < 0)
+        return err->code == ERR_MISSING ?
+               err_set(err, ERR_MISSING, "%s: no job of many workers runs here (muster train SPEC "
+                       "--workers N --out %s starts one)", dir, dir) : -(int)err->code;
+    snprintf(path, sizeof path, "%s/token", dir);
+    if (files_read(path, JOB_TOKEN - 1, &token, NULL, err) < 0)
+        return -(int)err->code;
+    OWN_JSON json_t *doc = json_loads(text, 0, NULL);
+    const char *address = json_string_value(json_object_get(doc, "address"));
+    if (!address)
+        return err_set(err, ERR_INVALID, "%s/job.json: is damaged", dir);
+    *out = (struct job_desk){ .listener = -1 };
+    snprintf(out->address, sizeof out->address, "%s", address);
+    snprintf(out->token, sizeof out->token, "%s", token);
+    return 0;
+}
+
+/* ------------------------------------------------------------------ the loop */
+
+static int keep_going(struct job *j, struct err *err)
+{
+    if (!j->coordinator && start_coordinator(j, err) < 0)
+        return -(int)err->code;
+    if (j->failures >= FAILURES_MAX)
+        return err_set(err, ERR_IO, "%d workers in a row ended as soon as they were started (their "
+                       "last words are above)", j->failures);
+    if (j->stopping)
+        return 0;
+    for (int n = count_workers(j); n < wanted_workers(j); n++)
+        if (start_worker(j, err) < 0)
+            return -(int)err->code;
+    return 0;
+}
+
+static int loop(struct job *j, struct err *err)
+{
+    const struct timespec tick = { 0, TICK_MS * 1000000L };
+
+    for (;;) {
+        if (keep_going(j, err) < 0)
+            return -(int)err->code;
+        int sig = sigtimedwait(&j->waits, NULL, &tick);
+        if (sig == SIGINT || sig == SIGTERM) {
+            if (j->stopping)
+                return err_set(err, ERR_CONFLICT, "stopped at once");
+            j->stopping = true;
+            kill(j->coordinator, SIGTERM);
+        }
+        if (reap(j, err))
+            return -(int)err->code;
+    }
+}
+
+int job_run(const struct job_config *config, struct err *err)
+{
+    OWN_MEM struct job *j = calloc(1, sizeof *j);
+    sigset_t before;
+
+    if (!j)
+        return err_set(err, ERR_NOMEM, "no memory for a job");
+    j->config = config;
+    j->max = config->max;
+    j->word = -1;
+    if (open_desk(j, err) < 0)
+        return -(int)err->code;
+    sigemptyset(&j->waits);
+    sigaddset(&j->waits, SIGCHLD);
+    sigaddset(&j->waits, SIGINT);
+    sigaddset(&j->waits, SIGTERM);
+    sigprocmask(SIG_BLOCK, &j->waits, &before);
+    int rc = loop(j, err);
+    end_children(j);
+    sigprocmask(SIG_SETMASK, &before, NULL);
+    close(j->desk.listener);
+    if (j->word >= 0)
+        close(j->word);
+    return rc;
+}

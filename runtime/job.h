@@ -1,0 +1,41 @@
+/* runtime/job.h - a job of many workers on this machine, kept going
+ *
+ * The one who starts a job: it holds the coordinator's listener, starts the coordinator and the
+ * workers, and starts them again when they die. It computes nothing and keeps nothing: the
+ * coordinator's state is on disk, the model is with the workers. When it dies, so do they all, and the
+ * run goes on from its last checkpoint with --resume.
+ */
+#ifndef MUSTER_RUNTIME_JOB_H
+#define MUSTER_RUNTIME_JOB_H
+
+#include <stdbool.h>
+
+#include "base/err.h"
+
+enum { JOB_ADDRESS = 256, JOB_TOKEN = 128 };
+
+/* What a coordinator needs to run; the rest is the caller's own. */
+struct job_desk {
+    int listener;
+    char address[JOB_ADDRESS];
+    char token[JOB_TOKEN];
+};
+
+struct job_config {
+    const char *dir;            /* of the run; must be there */
+    const char *listen;         /* NULL: 127.0.0.1, any port */
+    int max;                    /* workers to start here; roster.json may change it */
+    int threads;                /* of each */
+    /* Runs the coordinator, in a process of its own; ends with it. */
+    int (*coordinate)(void *arg, const struct job_desk *desk, struct err *err);
+    void *arg;
+};
+
+/* Until the coordinator has ended by itself; the error is its own. The token is that of the
+ * environment (MUSTER_TOKEN) or a new one, and lies in DIR/token for this user alone. */
+int job_run(const struct job_config *c, struct err *err);
+
+/* Where the job of a run directory is: address and token. ERR_MISSING: none has been started. */
+int job_find(const char *dir, struct job_desk *out, struct err *err);
+
+#endif

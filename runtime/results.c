@@ -1,0 +1,71 @@
+/* runtime/results.c - step results on their way from a worker to the coordinator */
+#include "runtime/results.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* On the wire: machines of one job may pad a struct in other ways. */
+struct packed {
+    int64_t step, n;
+    double loss;
+    uint64_t chain;
+};
+
+void results_clear(struct results *r) { r->first = r->next = 0; }
+
+/* A step that follows, that is done again, or anything else after a state was copied. */
+static void add(struct results *r, const struct step_result *result)
+{
+    if (result->step < r->first || result->step > r->next)
+        r->first = result->step;
+    r->kept[result->step % RESULTS_KEPT] = *result;
+    r->next = result->step + 1;
+    if (r->next - r->first > RESULTS_KEPT)
+        r->first = r->next - RESULTS_KEPT;
+}
+
+void results_add(struct results *r, const struct step_result *result, long n)
+{
+    for (long i = 0; i < n; i++)
+        add(r, &result[i]);
+}
+
+long results_pack(const struct results *r, long from, const struct results_place *place,
+                  struct buf *out)
+{
+    long step = from > r->first ? from : r->first;
+    long end = r->next - step > RESULTS_SENT ? step + RESULTS_SENT : r->next;
+
+    buf_append(out, place, sizeof *place);
+    for (; step < end; step++) {
+        const struct step_result *k = &r->kept[step % RESULTS_KEPT];
+        struct packed p = { k->step, k->n, k->loss, k->chain };
+        buf_append(out, &p, sizeof p);
+    }
+    return step > from ? step : from;
+}
+
+int results_unpack(const void *bytes, size_t n, struct results_place *place,
+                   struct step_result **out, long *out_n, struct err *err)
+{
+    if (n < sizeof *place || (n - sizeof *place) % sizeof(struct packed))
+        return err_set(err, ERR_INVALID, "results of %zu bytes are none", n);
+    const size_t count = (n - sizeof *place) / sizeof(struct packed);
+    struct step_result *r = calloc(count + 1, sizeof *r);
+    if (!r)
+        return err_set(err, ERR_NOMEM, "no memory for %zu results", count);
+    memcpy(place, bytes, sizeof *place);
+    for (size_t i = 0; i < count; i++) {
+        struct packed p;
+        memcpy(&p, (const char *)bytes + sizeof *place + i * sizeof p, sizeof p);
+        if (p.step < 0 || p.n < 0 || p.n > 1 << 30 || (i && p.step != r[i - 1].step + 1)) {
+            free(r);
+            return err_set(err, ERR_INVALID, "results that are out of order");
+        }
+        r[i] = (struct step_result){ .step = p.step, .n = (int)p.n, .loss = p.loss,
+                                     .chain = p.chain };
+    }
+    *out = r;
+    *out_n = (long)count;
+    return 0;
+}

@@ -1,0 +1,38 @@
+/* runtime/results.h - step results on their way from a worker to the coordinator
+ *
+ * Every worker remembers the last RESULTS_KEPT of them, so that whoever is first on the list can tell
+ * what the coordinator has not written down yet, also one that was not first a moment ago.
+ */
+#ifndef MUSTER_RUNTIME_RESULTS_H
+#define MUSTER_RUNTIME_RESULTS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "engine/plan.h"
+
+enum { RESULTS_KEPT = 16384, RESULTS_SENT = 8192 };
+
+/* Where the run was when they were told. */
+struct results_place {
+    int64_t epoch, steps_in_epoch;
+    double samples_per_s;
+};
+
+struct results {
+    struct step_result kept[RESULTS_KEPT];      /* by step % RESULTS_KEPT */
+    long first, next;                           /* steps [first, next) are kept */
+};
+
+void results_add(struct results *r, const struct step_result *result, long n);
+void results_clear(struct results *r);
+/* Steps from `from` on (or the first that is kept), at most RESULTS_SENT; returns the step after
+ * the last one. */
+long results_pack(const struct results *r, long from, const struct results_place *place,
+                  struct buf *out);
+/* Back; *out is malloced, the caller's. ERR_INVALID: not what results_pack writes. */
+int results_unpack(const void *bytes, size_t n, struct results_place *place,
+                   struct step_result **out, long *out_n, struct err *err);
+#endif

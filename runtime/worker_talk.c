@@ -1,0 +1,353 @@
+/* runtime/worker_talk.c - the thread that talks to the coordinator */
+#include <errno.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "runtime/worker_int.h"
+
+enum { CALL_MS = 2000, AGAIN_MS = 20, SEND_MS = 10000 };
+
+volatile sig_atomic_t worker_deaf;
+
+/* ------------------------------------------------------------------ posting */
+
+void worker_poke(struct worker *w)
+{
+    uint64_t one = 1;
+    ssize_t n = write(w->wake, &one, sizeof one);
+
+    (void)n;                    /* full: it is awake anyway */
+}
+
+void worker_post(struct worker *w, enum wire_kind kind, uint64_t generation, uint64_t number,
+                 const void *body, size_t n)
+{
+    struct letter *l = calloc(1, sizeof *l);
+
+    if (!l)
+        return;                 /* the next list asks again for what counts */
+    l->head = (struct wire_header){ kind, generation, number, n };
+    buf_append(&l->body, body, n);
+    pthread_mutex_lock(&w->lock);
+    *w->last = l;
+    w->last = &l->next;
+    pthread_mutex_unlock(&w->lock);
+    worker_poke(w);
+}
+
+void worker_post_json(struct worker *w, enum wire_kind kind, uint64_t generation, json_t *doc)
+{
+    OWN_JSON json_t *own = doc;
+    OWN_MEM char *text = json_dumps(own, JSON_COMPACT | JSON_REAL_PRECISION(17));
+
+    if (text)
+        worker_post(w, kind, generation, 0, text, strlen(text));
+}
+
+static struct letter *take_letter(struct worker *w)
+{
+    pthread_mutex_lock(&w->lock);
+    struct letter *l = w->first;
+    if (l && !(w->first = l->next))
+        w->last = &w->first;
+    pthread_mutex_unlock(&w->lock);
+    return l;
+}
+
+static void free_letter(struct letter *l)
+{
+    buf_done(&l->body);
+    free(l);
+}
+
+static void forget_letters(struct worker *w)
+{
+    for (struct letter *l; (l = take_letter(w));)
+        free_letter(l);
+}
+
+static int send_letters(struct worker *w, int fd, struct err *err)
+{
+    int rc = 0;
+
+    for (struct letter *l; rc == 0 && (l = take_letter(w));) {
+        rc = wire_send(fd, &l->head, l->body.data, SEND_MS, err);
+        free_letter(l);
+    }
+    return rc;
+}
+
+/* ------------------------------------------------------------------ what comes in */
+
+static long whole(const json_t *doc, const char *key)
+{
+    return (long)json_integer_value(json_object_get(doc, key));
+}
+
+static int read_list(struct worker *w, const struct wire_header *h, const json_t *doc,
+                     struct err *err)
+{
+    const json_t *list = json_object_get(doc, "workers");
+    struct mesh_peer peer[MESH_MAX];
+    int n = 0, self = -1;
+
+    if (json_array_size(list) > MESH_MAX)
+        return err_set(err, ERR_INVALID, "a list of %zu workers", json_array_size(list));
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *k = json_array_get(list, i);
+        const char *address = json_string_value(json_object_get(k, "address"));
+        const char *host = json_string_value(json_object_get(k, "host"));
+        struct mesh_peer *p = &peer[n++];
+        *p = (struct mesh_peer){ .id = (uint64_t)whole(k, "id"), .pid = whole(k, "pid"),
+                                 .from = (int)whole(k, "from"), .to = (int)whole(k, "to") };
+        if (!address || !host || p->from < 0 || p->to < p->from || p->to > SHARDS_MAX)
+            return err_set(err, ERR_INVALID, "a damaged list of workers");
+        snprintf(p->address, sizeof p->address, "%s", address);
+        snprintf(p->host, sizeof p->host, "%s", host);
+        if (p->id == w->id)
+            self = n - 1;
+    }
+    pthread_mutex_lock(&w->lock);
+    uint64_t running = w->running;
+    w->listed = h->generation;
+    memcpy(w->peer, peer, sizeof w->peer);
+    w->n_peers = n;
+    w->self = self;
+    pthread_cond_broadcast(&w->news);
+    pthread_mutex_unlock(&w->lock);
+    mesh_abort(w->mesh, running);
+    return 0;
+}
+
+static void read_go(struct worker *w, const struct wire_header *h, const json_t *doc)
+{
+    pthread_mutex_lock(&w->lock);
+    if (h->generation == w->listed) {
+        w->go = h->generation;
+        w->go_step = whole(doc, "step");
+        w->source = (int)whole(doc, "source");
+        w->behind = (uint64_t)json_integer_value(json_object_get(doc, "behind"));
+        w->logged = whole(doc, "logged");
+        w->tested = whole(doc, "tested");
+        w->leads = w->self == 0;
+    }
+    pthread_cond_broadcast(&w->news);
+    pthread_mutex_unlock(&w->lock);
+}
+
+static void say_bye(struct worker *w, const struct err *why)
+{
+    pthread_mutex_lock(&w->lock);
+    w->bye = true;
+    if (why)
+        w->failed = *why;
+    uint64_t running = w->running;
+    pthread_cond_broadcast(&w->news);
+    pthread_mutex_unlock(&w->lock);
+    mesh_abort(w->mesh, running);
+}
+
+static int take_message(struct worker *w, const struct wire_header *h, const struct buf *body,
+                        struct err *err)
+{
+    if (h->kind == WIRE_STATE) {
+        pthread_mutex_lock(&w->lock);
+        buf_clear(&w->loaded);
+        buf_append(&w->loaded, body->data, body->n);
+        w->loaded_for = h->generation;
+        pthread_cond_broadcast(&w->news);
+        pthread_mutex_unlock(&w->lock);
+        return buf_ok(&w->loaded, err);
+    }
+    if (h->kind == WIRE_BYE) {
+        say_bye(w, NULL);
+        return 0;
+    }
+    if (h->kind == WIRE_ASK) {          /* to stop: the only question there is */
+        pthread_mutex_lock(&w->lock);
+        w->stop = true;
+        pthread_cond_broadcast(&w->news);
+        pthread_mutex_unlock(&w->lock);
+        trainer_stop(w->trainer);
+        return 0;
+    }
+    OWN_JSON json_t *doc = body->n ? json_loadb(body->data, body->n, 0, NULL) : NULL;
+    if (h->kind == WIRE_ROSTER && doc)
+        return read_list(w, h, doc, err);
+    if (h->kind == WIRE_GO && doc)
+        read_go(w, h, doc);
+    return 0;
+}
+
+/* ------------------------------------------------------------------ the connection */
+
+static json_t *introduce(struct worker *w)
+{
+    return json_pack("{s:s, s:s, s:i, s:s, s:s, s:s, s:s, s:I, s:I}", "role", "worker", "version",
+                     MUSTER_VERSION, "numerics", NUMERICS_VERSION, "mark", w->mark, "data", w->data,
+                     "address", w->address, "host", w->host, "pid", (json_int_t)getpid(), "id",
+                     (json_int_t)w->id);
+}
+
+/* Connects, proves, says who this is and is let in. ERR_AGAIN: try again. */
+static int call(struct worker *w, int *out_fd, int *out_beat_ms, struct err *err)
+{
+    OWN_BUF body = BUF_INIT;
+    OWN_FD int fd = -1;
+    struct wire_header h;
+    OWN_JSON json_t *hello = introduce(w);
+    OWN_MEM char *text = json_dumps(hello, JSON_COMPACT);
+
+    if (!text)
+        return err_set(err, ERR_NOMEM, "no memory for a greeting");
+    if (wire_connect(w->config->join, CALL_MS, &fd, err) < 0 ||
+        wire_prove(fd, w->config->token, CALL_MS, err) < 0)
+        return -(int)err->code;
+    h = (struct wire_header){ WIRE_HELLO, 0, 0, strlen(text) };
+    if (wire_send(fd, &h, text, CALL_MS, err) < 0 || wire_receive(fd, &h, &body, CALL_MS, err) < 0)
+        return -(int)err->code;
+    if (h.kind == WIRE_REFUSED)
+        return err_set(err, (enum err_code)h.number, "%s", body.data);
+    OWN_JSON json_t *doc = json_loadb(body.data, body.n, 0, NULL);
+    if (h.kind != WIRE_WELCOME || !doc || whole(doc, "id") < 1)
+        return err_set(err, ERR_IO, "%s does not speak as a coordinator", w->config->join);
+    pthread_mutex_lock(&w->lock);
+    w->id = (uint64_t)whole(doc, "id");
+    w->fresh = json_is_true(json_object_get(doc, "fresh"));
+    w->listed = w->go = 0;
+    w->leads = false;
+    uint64_t fenced = w->fresh ? w->running : 0;        /* what it is doing counts no more */
+    pthread_mutex_unlock(&w->lock);
+    if (fenced)
+        mesh_abort(w->mesh, fenced);
+    *out_beat_ms = (int)whole(doc, "beat_ms");
+    *out_fd = fd;
+    fd = -1;
+    return 0;
+}
+
+/* Until it is let in. A refusal for good, or patience at its end, is the end. */
+static int call_again(struct worker *w, int *out_fd, int *out_beat_ms, struct err *err)
+{
+    double until = clock_seconds() + (w->config->patience_ms ? w->config->patience_ms : 30000) / 1e3;
+
+    while (!atomic_load(&w->over)) {
+        if (call(w, out_fd, out_beat_ms, err) == 0)
+            return 0;
+        if (err->code != ERR_IO && err->code != ERR_AGAIN && err->code != ERR_MISSING)
+            return -(int)err->code;
+        if (clock_seconds() > until)
+            return err_add(err, "the coordinator did not come back");
+        poll(NULL, 0, AGAIN_MS);
+    }
+    return err_set(err, ERR_AGAIN, "the worker has ended");
+}
+
+/* A beat, with what the coordinator has not heard yet when this worker leads. */
+static int send_beat(struct worker *w, int fd, struct err *err)
+{
+    char text[128];
+    OWN_BUF results = BUF_INIT;
+
+    int n = snprintf(text, sizeof text, "{\"step\":%ld,\"bytes_per_step\":%.1f}",
+                     atomic_load(&w->step), atomic_load(&w->bytes_per_step));
+    struct wire_header h = { WIRE_BEAT, 0, 0, (uint64_t)n };
+    if (wire_send(fd, &h, text, SEND_MS, err) < 0)
+        return -(int)err->code;
+    for (;;) {
+        buf_clear(&results);
+        pthread_mutex_lock(&w->lock);
+        bool due = w->leads && w->results.next > w->logged;
+        if (due)
+            w->logged = results_pack(&w->results, w->logged, &w->place, &results);
+        h = (struct wire_header){ WIRE_RESULTS, w->go, 0, results.n };
+        pthread_mutex_unlock(&w->lock);
+        if (!due)
+            return 0;
+        if (wire_send(fd, &h, results.data, SEND_MS, err) < 0)
+            return -(int)err->code;
+    }
+}
+
+/* One connection, until it breaks. */
+static int converse(struct worker *w, int fd, int beat_ms, struct err *err)
+{
+    OWN_BUF body = BUF_INIT;
+    double beat_at = 0, heard = clock_seconds();
+    struct wire_header h;
+
+    while (!atomic_load(&w->over)) {
+        if (worker_deaf) {
+            poll(NULL, 0, DEAF_MS);
+            worker_deaf = 0;
+        }
+        struct pollfd p[2] = { { .fd = fd, .events = POLLIN }, { .fd = w->wake, .events = POLLIN } };
+        poll(p, 2, beat_ms / 2);
+        bool poked = p[1].revents & POLLIN;
+        if (poked) {
+            uint64_t count;
+            ssize_t n = read(w->wake, &count, sizeof count);
+            (void)n;
+        }
+        if (p[0].revents) {
+            if (wire_receive(fd, &h, &body, SEND_MS, err) < 0 ||
+                take_message(w, &h, &body, err) < 0)
+                return -(int)err->code;
+            heard = clock_seconds();
+            if (h.kind == WIRE_BYE)
+                return 0;
+        }
+        if (poked || clock_seconds() - beat_at > beat_ms / 1e3) {
+            beat_at = clock_seconds();
+            if (send_beat(w, fd, err) < 0 || send_letters(w, fd, err) < 0)
+                return -(int)err->code;
+        }
+        /* Silent for long, and this thread was not the one that slept. */
+        if (!p[0].revents && clock_seconds() - heard > beat_ms / 1e3 * 10)
+            return err_set(err, ERR_IO, "the coordinator is silent");
+    }
+    send_letters(w, fd, err);
+    return 0;
+}
+
+static void *talk(void *arg)
+{
+    struct worker *w = arg;
+    struct err err;
+    int fd = -1, beat_ms = 100;
+
+    while (!atomic_load(&w->over)) {
+        if (call_again(w, &fd, &beat_ms, &err) < 0) {
+            if (!atomic_load(&w->over))
+                say_bye(w, &err);
+            break;
+        }
+        int rc = converse(w, fd, beat_ms, &err);
+        close(fd);
+        forget_letters(w);
+        if (rc == 0)
+            break;
+    }
+    return NULL;
+}
+
+int worker_talk(struct worker *w, struct err *err)
+{
+    if (pthread_create(&w->talker, NULL, talk, w) != 0)
+        return err_set(err, ERR_NOMEM, "no memory for a thread");
+    return 0;
+}
+
+void worker_hush(struct worker *w)
+{
+    atomic_store(&w->over, true);
+    worker_poke(w);
+    pthread_join(w->talker, NULL);
+    forget_letters(w);
+}
