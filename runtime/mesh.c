@@ -17,7 +17,7 @@
 #include "base/clock.h"
 #include "runtime/mesh_int.h"
 
-enum { SPIN_US = 100, UNCLAIMED_S = 60, LINGER_MS = 50 };
+enum { SPIN_MIN_US = 1, SPIN_MAX_US = 64, SPIN_RETRY = 64, UNCLAIMED_S = 60, LINGER_MS = 50 };
 
 /* ------------------------------------------------------------ life */
 
@@ -151,6 +151,11 @@ int mesh_again(struct mesh *m, struct err *err)
     return err_set(err, ERR_AGAIN, "generation %" PRIu64 " is over", atomic_load(&m->generation));
 }
 
+int mesh_check(struct mesh *m, struct err *err)
+{
+    return m->ready && !mesh_aborted(m) ? 0 : mesh_again(m, err);
+}
+
 static bool reached(const struct region *r, uint64_t generation, uint64_t k)
 {
     uint64_t word = atomic_load_explicit(&r->word, memory_order_acquire);
@@ -177,18 +182,24 @@ static void relax(void)
 #endif
 }
 
-/* Spinning finds out soonest, and is right only where nobody else wants the core. */
-static void spin(const struct region *r, uint64_t generation, uint64_t k)
+/* Spinning finds out soonest, and is right only while nobody else wants the core. Others of this host
+ * were counted; what else runs here shows in spins that were for nothing. */
+static void spin(struct mesh *m, const struct region *r, uint64_t generation, uint64_t k)
 {
-    double until = clock_seconds() + 1e-6 * SPIN_US;
+    double until = clock_seconds() + 1e-6 * m->spin_us;
 
     do
-        for (int i = 0; i < 32; i++) {
-            if (reached(r, generation, k))
+        for (int i = 0; i < 16; i++) {
+            if (reached(r, generation, k)) {
+                m->spin_us = m->spin_us * 2 < SPIN_MAX_US ? m->spin_us * 2 : SPIN_MAX_US;
                 return;
+            }
             relax();
         }
     while (clock_seconds() < until);
+    m->spin_us = m->spin_us / 2 > SPIN_MIN_US ? m->spin_us / 2 : SPIN_MIN_US;
+    if (++m->spun_out % SPIN_RETRY == 0)
+        m->spin_us = SPIN_MAX_US;       /* whatever it was may be over */
 }
 
 int mesh_wait(struct mesh *m, int i, uint64_t k, struct err *err)
@@ -196,8 +207,8 @@ int mesh_wait(struct mesh *m, int i, uint64_t k, struct err *err)
     const struct region *r = m->place[i].region;
     uint64_t generation = atomic_load_explicit(&m->generation, memory_order_relaxed);
 
-    if (m->spins && i != m->self)
-        spin(r, generation, k);
+    if (m->spins && !reached(r, generation, k))
+        spin(m, r, generation, k);
     for (;;) {
         uint64_t word = atomic_load_explicit(&r->word, memory_order_acquire);
         int age = word_age(word, generation);
@@ -285,7 +296,6 @@ static int check_list(const struct mesh *m, const struct mesh_peer *peer, int n,
 static void set_places(struct mesh *m, const struct mesh_peer *peer, int n, int self)
 {
     const long units = m->config.floats / 16;
-    int neighbours = 0;
 
     memset(m->place, 0, sizeof m->place);
     for (int i = 0; i < n; i++) {
@@ -295,11 +305,10 @@ static void set_places(struct mesh *m, const struct mesh_peer *peer, int n, int 
         p->to = units * (i + 1) / n * 16;
         p->roots = roots_of(m->config.shards, peer[i].from, peer[i].to, p->first, p->width);
         p->region = m->region;          /* until there is a link */
-        neighbours += strcmp(peer[i].host, peer[self].host) == 0;
     }
     m->n = n;
     m->self = self;
-    m->spins = n > 1 && neighbours <= m->cores;
+    m->ready = false;
     m->post = POST_ENTER;
     m->slots = 0;
 }
@@ -441,15 +450,22 @@ static int meet(struct mesh *m, uint64_t generation, int *out_missing, struct er
 /* From here on losses are told. false: one is lost already. */
 static bool activate(struct mesh *m)
 {
+    int neighbours = 1, readers = 0;    /* on this host; threads of ours that need a core too */
     bool all = true;
 
     pthread_mutex_lock(&m->lock);
     for (int i = 0; i < m->n; i++)
         all &= i == m->self || usable(m->place[i].link);
     for (int i = 0; i < m->n && all; i++)
-        if (i != m->self)
+        if (i != m->self) {
             m->place[i].link->active = true;
+            neighbours += strcmp(m->place[i].peer.host, m->host) == 0;
+            readers |= m->place[i].link->we_read_tcp;
+        }
     pthread_mutex_unlock(&m->lock);
+    m->spin_us = SPIN_MAX_US;
+    m->spins = neighbours * (1 + readers) <= m->cores;
+    m->ready = all;
     return all;
 }
 

@@ -176,7 +176,10 @@ struct mesh {
     /* Of the caller's thread: */
     struct place place[MESH_MAX];
     int n, self;
-    bool spins;
+    bool ready;                 /* entered */
+    bool spins;                 /* there is a core for each worker of this host */
+    int spin_us;                /* how long, as it paid lately */
+    unsigned spun_out;          /* how often it did not pay */
     uint64_t post, slots;       /* posts and small gathers of this generation */
     struct mesh_segment segment[MESH_MAX];
 };
@@ -187,6 +190,8 @@ static inline bool mesh_aborted(struct mesh *m)
            atomic_load_explicit(&m->generation, memory_order_relaxed);
 }
 int mesh_again(struct mesh *m, struct err *err);        /* says that the generation is over */
+/* Every call begins with it: ERR_AGAIN when no generation is on. */
+int mesh_check(struct mesh *m, struct err *err);
 
 /* Until the one in place i has made post k. */
 int mesh_wait(struct mesh *m, int i, uint64_t k, struct err *err);

@@ -28,6 +28,7 @@
 enum { PENDING_MAX = 64, PENDING_MS = 5000, CALL_SLICE_MS = 1000 };
 enum { POST_PREFIX = 8 };
 #define POST_LAST (UINT64_C(1) << 63)
+#define STATE_MOST (UINT64_C(1) << 36)
 
 int64_t mesh_now_ms(void)
 {
@@ -322,6 +323,9 @@ static int take_state(struct link *l, const struct wire_header *h, struct err *e
     }
     if (h->generation < atomic_load(&m->generation))
         return discard(l, h->length, err);
+    if (h->number > STATE_MOST)
+        return err_set(err, ERR_INVALID, "worker %" PRIu64 " sends a state of %" PRIu64 " bytes",
+                       l->id, h->number);
     if (!a) {
         a = l->arriving = calloc(1, sizeof *a);
         if (!a || !(a->bytes = malloc(h->number ? (size_t)h->number : 1)))

@@ -20,7 +20,7 @@ static const void *part(const struct mesh *m, int i, size_t offset)
     return (const char *)m->place[i].region + offset;
 }
 
-/* The next post of the own region: its word is stored, the link of place i given by posting(). */
+/* The next post of the own region, for those who share it. */
 static void publish(struct mesh *m)
 {
     uint64_t generation = atomic_load_explicit(&m->generation, memory_order_relaxed);
@@ -60,12 +60,10 @@ int mesh_gather(struct mesh *m, float *rows, long stride, long count, struct err
     float *to = (float *)((char *)m->region + slot);
     int rc;
 
-    if (row * (size_t)m->config.shards > GATHER_BYTES)
+    if (count < 0 || row * (size_t)m->config.shards > GATHER_BYTES)
         return err_set(err, ERR_INVALID, "a gather of %ld floats a shard", count);
-    if (mesh_aborted(m))
-        return mesh_again(m, err);
-    if (m->n == 1)
-        return 0;
+    if ((rc = mesh_check(m, err)) < 0 || m->n == 1)
+        return rc;
     for (int k = own->from; k < own->to; k++)
         memcpy(to + k * count, rows + k * stride, row);
     rc = post_to_all(m, slot + (size_t)own->from * row, (size_t)(own->to - own->from) * row, err);
@@ -87,10 +85,8 @@ int mesh_tell(struct mesh *m, int from, void *bytes, size_t n, struct err *err)
 
     if (n > GATHER_BYTES || from < 0 || from >= m->n)
         return err_set(err, ERR_INVALID, "%zu bytes to tell from place %d", n, from);
-    if (mesh_aborted(m))
-        return mesh_again(m, err);
-    if (m->n == 1)
-        return 0;
+    if ((rc = mesh_check(m, err)) < 0 || m->n == 1)
+        return rc;
     if (from == m->self)
         memcpy((char *)m->region + slot, bytes, n);
     if ((rc = post_to_all(m, slot, from == m->self ? n : 0, err)) < 0 ||
@@ -220,8 +216,8 @@ int mesh_reduce(struct mesh *m, unsigned filled, const struct mesh_segment **out
     struct tree t;
     int rc;
 
-    if (mesh_aborted(m))
-        return mesh_again(m, err);
+    if ((rc = mesh_check(m, err)) < 0)
+        return rc;
     *out = m->segment;
     *out_n = m->n;
     if (m->n == 1) {
@@ -302,14 +298,17 @@ static int take_state(struct mesh *m, struct link *l, void **out, size_t *out_n,
 int mesh_copy(struct mesh *m, int source, uint64_t to, const void *state, size_t n, void **out,
               size_t *out_n, struct err *err)
 {
+    int rc = mesh_check(m, err);
+
+    if (rc < 0)
+        return rc;
     assert(source >= 0 && source < m->n && !(to >> source & 1));
     if (source != m->self)
         return to >> m->self & 1 ? take_state(m, m->place[source].link, out, out_n, err) : 0;
-    for (int d = 1; d < m->n; d++) {
+    for (int d = 1; d < m->n && rc == 0; d++) {
         int i = (m->self + d) % m->n;
-        int rc = to >> i & 1 ? send_state(m, m->place[i].link, state, n, err) : 0;
-        if (rc < 0)
-            return rc;
+        if (to >> i & 1)
+            rc = send_state(m, m->place[i].link, state, n, err);
     }
-    return 0;
+    return rc;
 }

@@ -3,12 +3,16 @@
 #include "runtime/mesh.h"
 
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/rng.h"
+#include "runtime/mesh_int.h"
 #include "runtime/wire.h"
 #include "tests/check.h"
 
@@ -213,6 +217,93 @@ static void workers_end(struct worker *all, int n)
 }
 
 static const int everyone[] = { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9 };
+
+/* ------------------------------------------------------------ workers that are processes */
+
+enum { PROCESSES = 3 };
+
+struct meeting {                /* shared by all of them */
+    struct mesh_peer list[PROCESSES];
+    _Atomic int here, steps[PROCESSES], go;
+};
+
+static _Noreturn void stay_with(struct meeting *meet, int i, enum how how)
+{
+    static struct worker w;
+
+    worker_start(&w, (uint64_t)i + 1, how);
+    meet->list[i] = w.peer;
+    atomic_fetch_add(&meet->here, 1);
+    while (atomic_load(&meet->here) < PROCESSES)
+        usleep(1000);
+    struct mesh_peer list[PROCESSES];
+    memcpy(list, meet->list, sizeof list);
+    share_out(list, PROCESSES);
+    w.list = list;
+    w.n = PROCESSES;
+    w.self = i;
+    w.rc = mesh_enter(w.mesh, 1, list, PROCESSES, i, 10000, &w.err);
+    for (int j = 0; j < PROCESSES && w.rc == 0; j++)
+        if (j != i)
+            w.wrong += w.mesh->place[j].link->we_read_tcp != (how == TCP || (how == MIXED && !(i % 2)));
+    for (uint64_t step = 0; w.rc == 0; step++) {
+        w.rc = do_step(&w, step);
+        atomic_fetch_add(&meet->steps[i], w.rc == 0);
+    }
+    /* Without the one in place 1. */
+    while (!atomic_load(&meet->go))
+        usleep(1000);
+    bool told = atomic_load(&w.losses) == 1 && atomic_load(&w.lost_id) == 2;
+    list[1] = list[2];
+    share_out(list, 2);
+    w.n = 2;
+    w.self = i / 2;
+    w.rc = mesh_enter(w.mesh, 2, list, 2, w.self, 10000, &w.err);
+    for (uint64_t step = 0; step < 5 && w.rc == 0; step++)
+        w.rc = do_step(&w, step);
+    mesh_free(w.mesh);
+    _exit(w.rc == 0 && w.wrong == 0 && told ? 0 : w.wrong ? 3 : told ? 2 : 1);
+}
+
+/* Kills or stops the one in place 1 in the middle of the work; the others notice and go on. */
+static void lose_a_process(enum how how, int by)
+{
+    struct meeting *meet = mmap(NULL, sizeof *meet, PROT_READ | PROT_WRITE,
+                                MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    pid_t pid[PROCESSES];
+    int status;
+
+    for (int i = 0; i < PROCESSES; i++)
+        if ((pid[i] = fork()) == 0)
+            stay_with(meet, i, how);
+    for (int ms = 0; ms < 10000 && atomic_load(&meet->steps[1]) < 20; ms++)
+        usleep(1000);
+    assert_true(atomic_load(&meet->steps[1]) >= 20);
+    kill(pid[1], by);
+    usleep(by == SIGSTOP ? 1000000 : 200000);
+    atomic_store(&meet->go, 1);
+    for (int i = 0; i < PROCESSES; i += 2) {
+        waitpid(pid[i], &status, 0);
+        assert_true(WIFEXITED(status));
+        assert_int_equal(WEXITSTATUS(status), 0);
+    }
+    kill(pid[1], SIGKILL);
+    waitpid(pid[1], &status, 0);
+    munmap(meet, sizeof *meet);
+}
+
+static void a_process_that_is_killed_is_noticed_at_once(void **state)
+{
+    (void)state;
+    for (int how = 0; how < HOWS; how++)
+        lose_a_process(how, SIGKILL);
+}
+
+static void a_process_that_hangs_is_noticed_by_its_silence(void **state)
+{
+    (void)state;
+    lose_a_process(TCP, SIGSTOP);
+}
 
 /* ------------------------------------------------------------ tests */
 
@@ -464,7 +555,8 @@ static void wrong_rosters_are_refused(void **state)
     mesh_free(NULL);
 }
 
-CHECK_MAIN(any_number_of_workers_gives_the_same_sums, workers_come_and_go,
+CHECK_MAIN(a_process_that_is_killed_is_noticed_at_once,
+           a_process_that_hangs_is_noticed_by_its_silence, any_number_of_workers_gives_the_same_sums, workers_come_and_go,
            an_abort_ends_every_wait_and_the_next_generation_goes_on,
            one_that_dies_is_told_and_the_others_go_on, one_that_cannot_be_reached_is_told,
            a_state_is_copied_to_those_who_lack_it, a_stranger_at_the_door_stops_nobody,
