@@ -274,7 +274,7 @@ int rundir_record(struct rundir *r, struct trainer *t, const struct train_event 
     case EVENT_TEST:
         return record_test(r, t, e, err);
     case EVENT_CHECKPOINT:
-        if (trainer_spec(t)->checkpoint.unit != EVERY_STEPS &&
+        if (trainer_spec(t)->checkpoint.unit == EVERY_EPOCHS &&
             clock_seconds() - r->saved_at < CHECKPOINT_SECONDS)
             return 0;
         return rundir_checkpoint(r, t, err);

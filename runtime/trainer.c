@@ -67,6 +67,7 @@ struct trainer {
     void *tester_arg;
     atomic_int stop;
     struct place at;
+    double saved_at;                    /* by the clock, where checkpoints go by seconds */
     struct test_result test;
     /* clock of training alone */
     double seconds;
@@ -153,7 +154,7 @@ static int make(const struct job_spec *spec, int threads, bool shared, struct tr
         return err_set(err, ERR_NOMEM, "no memory for a trainer");
     t->spec = spec;
     t->shared = shared;
-    t->run_steps = 1;
+    t->saved_at = clock_seconds();
     if (open_data(t, err) < 0 || make_plan(t, threads, err) < 0)
         return spec_locate(spec, err);
     if (dataset_rows(t->data) == 0)
@@ -365,6 +366,18 @@ static int settle(struct fit *f, struct err *err)
     return 0;
 }
 
+static bool is_checkpoint_due(struct trainer *t)
+{
+    const struct every *every = &t->spec->checkpoint;
+
+    if (every->unit == EVERY_STEPS)
+        return t->at.step % every->n == 0;
+    if (every->unit != EVERY_SECONDS || clock_seconds() - t->saved_at < (double)every->n)
+        return false;
+    t->saved_at = clock_seconds();
+    return true;
+}
+
 /* One run of steps inside a stretch; `pos` moves on. */
 static int run_steps(struct fit *f, const struct stretch *data, long *pos, struct err *err)
 {
@@ -391,7 +404,7 @@ static int run_steps(struct fit *f, const struct stretch *data, long *pos, struc
     if (n > 0) {
         if (t->test_data && s->test.unit == EVERY_STEPS && t->at.step % s->test.n == 0)
             t->at.due |= DUE_TEST;
-        if (s->checkpoint.unit == EVERY_STEPS && t->at.step % s->checkpoint.n == 0)
+        if (is_checkpoint_due(t))
             t->at.due |= DUE_CHECKPOINT;
         tell(f, &(struct train_event){ .kind = EVENT_STEPS, .results = t->results, .n_results = n });
     }

@@ -155,7 +155,7 @@ static void on_test(struct turn *t, const struct train_event *e)
 
 static void on_checkpoint(struct turn *t)
 {
-    if (trainer_spec(t->w->trainer)->checkpoint.unit != EVERY_STEPS &&
+    if (trainer_spec(t->w->trainer)->checkpoint.unit == EVERY_EPOCHS &&
         clock_seconds() - t->saved_at < CHECKPOINT_SECONDS)
         return;
     t->saved_at = clock_seconds();

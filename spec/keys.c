@@ -313,8 +313,8 @@ static const struct key keys[] = {
       "other key is a metric of the test: {test_loss: {below: 0.2}}" },
     { "rule", "below", KEY_NUMBER, ANY_NUMBER, .why = "stops when the metric is smaller" },
     { "rule", "above", KEY_NUMBER, ANY_NUMBER, .why = "stops when the metric is larger" },
-    { "checkpoint", "every", KEY_EVERY, SHORT, .value = "1 epoch", .why = "\"100 steps\", "
-      "\"1 epoch\", never" },
+    { "checkpoint", "every", KEY_WHEN, SHORT, .value = "1 epoch", .why = "\"100 steps\", \"30 "
+      "seconds\", \"1 epoch\", never; the result does not depend on it" },
     { "checkpoint", "keep", KEY_WHOLE, FROM(1), .value = "2", .why = "older ones are removed" },
     { "checkpoint", "best", KEY_MONITOR, .why = "keeps the best one by this metric, or none; by "
       "default test_loss where there are tests and saves" },

@@ -91,6 +91,7 @@
     X(ROWS,       "a range such as 0..404")             /* normal: [0, 404] */          \
     X(RANGE,      "a number or a range such as 1..4")   /* normal: "1..4" */            \
     X(EVERY,      "\"10 steps\", \"1 epoch\" or never")                                 \
+    X(WHEN,       "\"10 steps\", \"30 seconds\", \"1 epoch\" or never")                 \
     X(SIZE,       "a size such as 512Mi or 1Gi")                                        \
     X(METRICS,    "a list of metrics")                                                  \
     X(MONITOR,    "a metric of the test, such as test_loss")                            \

@@ -281,16 +281,18 @@ static int read_range(struct reader *r, const struct key *k, const struct value 
     return give(json_string(text), out, err);
 }
 
+/* KEY_EVERY and KEY_WHEN. */
 static int read_every(struct reader *r, const struct key *k, const struct value *v, json_t **out,
                       struct err *err)
 {
+    const int timed = k->kind == KEY_WHEN;
     const char *unit;
     long long n;
     char text[48];
 
     if (v->kind == VALUE_SCALAR && strcmp(v->text, "never") == 0)
         return give(json_string("never"), out, err);
-    if (v->kind != VALUE_SCALAR || !scan_every(v->text, &n, &unit))
+    if (v->kind != VALUE_SCALAR || !(timed ? scan_when : scan_every)(v->text, &n, &unit))
         return normal_wrong_key(r, k, v, err);
     snprintf(text, sizeof text, "%lld %s%s", n, unit, n > 1 ? "s" : "");
     return give(json_string(text), out, err);
@@ -555,6 +557,7 @@ static int (*const readers[KEY_KIND_COUNT])(struct reader *, const struct key *,
     [KEY_ROWS] = read_rows,
     [KEY_RANGE] = read_range,
     [KEY_EVERY] = read_every,
+    [KEY_WHEN] = read_every,
     [KEY_SIZE] = read_size,
     [KEY_METRICS] = read_metrics,
     [KEY_MONITOR] = read_monitor,

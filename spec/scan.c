@@ -74,16 +74,26 @@ int scan_range(const char *text, long long *out_a, long long *out_b)
            (!*high || (scan_whole(high, out_b) && *out_b >= 0));
 }
 
-int scan_every(const char *text, long long *out_n, const char **out_unit)
+static int scan_count(const char *text, const char *units, long long *out_n, const char **out_unit)
 {
     char count[24] = "", unit[16] = "", rest;
 
     if (sscanf(text, "%20[0-9] %10[a-z]%c", count, unit, &rest) != 2 ||
         !scan_whole(count, out_n) || *out_n < 1 || *out_n > 1000000000 ||
-        !key_is_word("step|steps|epoch|epochs", unit))
+        !key_is_word(units, unit))
         return 0;
-    *out_unit = unit[0] == 's' ? "step" : "epoch";
+    *out_unit = unit[0] == 'e' ? "epoch" : unit[1] == 't' ? "step" : "second";
     return 1;
+}
+
+int scan_every(const char *text, long long *out_n, const char **out_unit)
+{
+    return scan_count(text, "step|steps|epoch|epochs", out_n, out_unit);
+}
+
+int scan_when(const char *text, long long *out_n, const char **out_unit)
+{
+    return scan_count(text, "step|steps|second|seconds|epoch|epochs", out_n, out_unit);
 }
 
 int scan_metric(const char *text)

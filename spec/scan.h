@@ -24,6 +24,8 @@ int scan_range(const char *text, long long *out_a, long long *out_b);
 
 /* "10 steps", "1 epoch", "2 epochs"; *out_unit is "step" or "epoch". */
 int scan_every(const char *text, long long *out_n, const char **out_unit);
+/* The same, or a number of seconds. */
+int scan_when(const char *text, long long *out_n, const char **out_unit);
 
 int scan_metric(const char *text);                      /* accuracy, top_5 */
 

@@ -44,9 +44,8 @@ static struct every every_of(const json_t *map)
 
     if (text && strcmp(text, "never") != 0) {
         e.n = strtol(text, NULL, 10);
-        e.unit = strchr(text, 's') ? EVERY_STEPS : EVERY_EPOCHS;
-        if (strstr(text, "epoch"))
-            e.unit = EVERY_EPOCHS;
+        e.unit = strstr(text, "epoch") ? EVERY_EPOCHS :
+                 strstr(text, "second") ? EVERY_SECONDS : EVERY_STEPS;
     }
     return e;
 }

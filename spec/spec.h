@@ -22,7 +22,7 @@
 
 struct value;
 
-enum every_unit { EVERY_NEVER, EVERY_STEPS, EVERY_EPOCHS };
+enum every_unit { EVERY_NEVER, EVERY_STEPS, EVERY_EPOCHS, EVERY_SECONDS };
 struct every { long n; enum every_unit unit; };
 
 /* "test_loss below 0.2": the run stops at the first test that fulfils one of them. */
