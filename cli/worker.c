@@ -3,6 +3,7 @@
 
 #include "base/own.h"
 #include "cli/cli.h"
+#include "runtime/fetch.h"
 #include "runtime/wire.h"
 #include "runtime/worker.h"
 
@@ -47,6 +48,8 @@ static int run(struct cli *c, int argc, char **argv, struct err *err)
     if (n == 1 ? spec_read(argv[0], a.set.item, a.set.n, &spec, err) < 0
                : worker_fetch_spec(a.join, token, &spec, err) < 0)
         return -(int)err->code;
+    if (fetch_missing(spec, a.join, token, err) < 0)
+        return -(int)err->code;
     const struct worker_config config = { .join = a.join, .listen = a.listen, .token = token,
                                           .spec = spec, .threads = (int)a.threads,
                                           .no_shared_memory = a.tcp };
@@ -58,8 +61,8 @@ const struct command command_worker = {
     .args = "[SPEC]",
     .summary = "join a job of many workers",
     .example = "MUSTER_TOKEN=$(cat runs/lenet/token) muster worker --join 127.0.0.1:7000",
-    .more = "The spec comes from the job, unless one is given, which must be the same; paths of data\n"
-            "must be good on this host. The token never appears on the command line.",
+    .more = "The spec comes from the job, unless one is given, which must be the same; so do the files\n"
+            "that it names where this host does not have them. The token never appears on the command line.",
     .options = options,
     .run = run,
 };

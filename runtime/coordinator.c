@@ -20,6 +20,7 @@
 #include "base/clock.h"
 #include "base/files.h"
 #include "runtime/coordinator_int.h"
+#include "runtime/fetch.h"
 
 enum {
     SILENT_BEATS = 5,
@@ -289,11 +290,30 @@ static void shrink(struct coordinator *c)
     }
 }
 
+/* A piece of one of the job's files, for a worker whose host does not have it. */
+static void hand_on(struct coordinator *c, struct caller *k, const json_t *ask)
+{
+    OWN_BUF piece = BUF_INIT;
+    int64_t size = 0;
+    struct err why;
+
+    if (fetch_piece(trainer_spec(c->config->trainer),
+                    (int)json_integer_value(json_object_get(ask, "file")),
+                    json_integer_value(json_object_get(ask, "at")), &piece, &size, &why) < 0)
+        refuse(c, k, &why);
+    else
+        put(k, WIRE_STATE, 0, (uint64_t)size, piece.data, piece.n);
+}
+
 static void on_ask(struct coordinator *c, struct caller *k, const json_t *ask)
 {
     const json_t *size = json_object_get(ask, "resize");
     struct err why;
 
+    if (json_object_get(ask, "file")) {
+        hand_on(c, k, ask);
+        return;
+    }
     if (size) {
         int min = (int)json_integer_value(json_array_get(size, 0));
         int max = (int)json_integer_value(json_array_get(size, 1));
