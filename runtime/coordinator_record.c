@@ -180,6 +180,8 @@ static int on_end(struct coordinator *c, const json_t *event, struct err *err)
 {
     const char *why = json_string_value(json_object_get(event, "why"));
     struct fit_result *f = &c->fit;
+    long test_step;
+    int test_epoch;
 
     if (c->ended)
         return 0;
@@ -190,7 +192,7 @@ static int on_end(struct coordinator *c, const json_t *event, struct err *err)
     f->seconds = json_number_value(json_object_get(event, "seconds"));
     f->samples_per_s = json_number_value(json_object_get(event, "samples_per_s"));
     snprintf(f->why, sizeof f->why, "%s", why ? why : "");
-    trainer_last_test(c->config->trainer, &f->test);
+    trainer_last_test(c->config->trainer, &f->test, &test_step, &test_epoch);
     record_change(c, "end", json_pack("{s:I}", "step", (json_int_t)f->steps));
     OWN_JSON json_t *more = json_pack("{s:o}", "roster", record_history(c));
     if (rundir_finish(c->config->dir, c->config->trainer, f, more, c->digest, err) < 0)

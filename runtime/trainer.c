@@ -50,6 +50,8 @@ struct place {
     int tests;                          /* values of the last test; 0: none yet */
     double test[METRICS_MAX];
     long test_samples;
+    long test_step;                     /* when it was, and in which epoch */
+    int test_epoch;
     uint64_t chain;
 };
 
@@ -216,7 +218,13 @@ void trainer_name_test(const struct trainer *t, struct test_result *out)
         out->name[i] = metrics_name(t->metrics, i);
 }
 
-void trainer_last_test(const struct trainer *t, struct test_result *out) { *out = t->test; }
+void trainer_last_test(const struct trainer *t, struct test_result *out, long *out_step,
+                       int *out_epoch)
+{
+    *out = t->test;
+    *out_step = t->at.test_step;
+    *out_epoch = t->at.test_epoch;
+}
 
 int trainer_test(struct trainer *t, struct test_result *out, struct err *err)
 {
@@ -312,6 +320,8 @@ static int run_test(struct fit *f, struct err *err)
     if ((t->tester ? t->tester(t->tester_arg, &got, err) : trainer_test(t, &got, err)) < 0)
         return -(int)err->code;
     t->test = got;
+    t->at.test_step = t->at.step;
+    t->at.test_epoch = t->at.epoch;
     t->at.due &= ~DUE_TEST;
     double value = test_value(&t->test, metric);
     bool best = is_better(metric, value, t->at.best);

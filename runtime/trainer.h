@@ -88,9 +88,11 @@ void trainer_stop(struct trainer *t);
 /* The test set now. ERR_CONFLICT when the spec has none. */
 int trainer_test(struct trainer *t, struct test_result *out, struct err *err);
 
-/* The names that a test of this trainer has; the last test with its values (n == 0: none). */
+/* The names that a test of this trainer has; the last test with its values (n == 0: none), its step
+ * and epoch. */
 void trainer_name_test(const struct trainer *t, struct test_result *out);
-void trainer_last_test(const struct trainer *t, struct test_result *out);
+void trainer_last_test(const struct trainer *t, struct test_result *out, long *out_step,
+                       int *out_epoch);
 
 /* Everything that decides the rest of the run. */
 int trainer_save(const struct trainer *t, const char *path, struct err *err);

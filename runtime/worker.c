@@ -34,6 +34,7 @@ struct turn {
     uint64_t behind;
     long step;
     bool leads;
+    long tested;                /* the last test that the coordinator has */
     bool told;                  /* the first step of this generation has been */
     double saved_at;            /* of the last checkpoint */
     struct grad_segment segment[MESH_MAX];
@@ -117,10 +118,10 @@ static void post_state(struct turn *t)
                     state.data, state.n);
 }
 
-static void post_event(struct turn *t, const char *kind, json_t *event)
+static void post_event(struct turn *t, const char *kind, long step, json_t *event)
 {
     json_object_set_new(event, "kind", json_string(kind));
-    json_object_set_new(event, "step", json_integer(trainer_step(t->w->trainer)));
+    json_object_set_new(event, "step", json_integer(step));
     worker_post_json(t->w, WIRE_EVENT, t->generation, event);
 }
 
@@ -141,16 +142,34 @@ static void on_steps(struct turn *t, const struct train_event *e)
     t->told = true;
 }
 
-static void on_test(struct turn *t, const struct train_event *e)
+static void post_test(struct turn *t, const struct test_result *test, long step, int epoch,
+                      bool best)
 {
     json_t *values = json_array();
 
-    for (int i = 0; i < e->test->n; i++)
-        json_array_append_new(values, json_real(e->test->value[i]));
+    for (int i = 0; i < test->n; i++)
+        json_array_append_new(values, json_real(test->value[i]));
+    post_event(t, "test", step, json_pack("{s:i, s:o, s:b}", "epoch", epoch, "values", values,
+                                          "best", best));
+}
+
+static void on_test(struct turn *t, const struct train_event *e)
+{
     if (e->best && trainer_spec(t->w->trainer)->checkpoint_best)
         post_state(t);
-    post_event(t, "test", json_pack("{s:i, s:o, s:b}", "epoch", e->epoch, "values", values, "best",
-                                    e->best));
+    post_test(t, e->test, e->step, e->epoch, e->best);
+}
+
+/* A test that a coordinator heard of just before it was killed, or never. */
+static void tell_test_again(struct turn *t)
+{
+    struct test_result test;
+    long step;
+    int epoch;
+
+    trainer_last_test(t->w->trainer, &test, &step, &epoch);
+    if (t->leads && test.n && step > t->tested)
+        post_test(t, &test, step, epoch, false);
 }
 
 static void on_checkpoint(struct turn *t)
@@ -160,7 +179,7 @@ static void on_checkpoint(struct turn *t)
         return;
     t->saved_at = clock_seconds();
     post_state(t);
-    post_event(t, "checkpoint", json_object());
+    post_event(t, "checkpoint", trainer_step(t->w->trainer), json_object());
 }
 
 static int on_event(void *arg, struct trainer *trainer, const struct train_event *e)
@@ -250,6 +269,7 @@ static int wait_go(struct turn *t, struct err *err)
             t->source = w->source;
             t->behind = w->behind;
             t->leads = w->leads;
+            t->tested = w->tested;
         }
         pthread_mutex_unlock(&w->lock);
         if (!loaded)
@@ -322,17 +342,20 @@ static void take_share(struct turn *t)
 /* The run is over, by the spec or by an error that all workers have alike. */
 static void report_end(struct turn *t, const struct fit_result *fit, int rc, const struct err *err)
 {
+    const long step = trainer_step(t->w->trainer);
+
     if (rc < 0) {
-        post_event(t, "failed", json_pack("{s:i, s:s}", "code", (int)err->code, "text", err->text));
+        post_event(t, "failed", step, json_pack("{s:i, s:s}", "code", (int)err->code, "text",
+                                                err->text));
         return;
     }
     if (!t->leads)
         return;
     post_state(t);
     if (fit->stopped)
-        post_event(t, "stopped", json_object());
+        post_event(t, "stopped", step, json_object());
     else
-        post_event(t, "end", json_pack("{s:i, s:s, s:f, s:f}", "epoch", fit->epochs, "why", fit->why,
+        post_event(t, "end", step, json_pack("{s:i, s:s, s:f, s:f}", "epoch", fit->epochs, "why", fit->why,
                                        "seconds", fit->seconds, "samples_per_s",
                                        fit->samples_per_s));
 }
@@ -355,6 +378,7 @@ static int take_turn(struct turn *t, struct err *err)
         return err_set(err, ERR_INVALID, "worker %d is at step %ld, the job at %ld", t->self,
                        trainer_step(w->trainer), t->step);
     take_share(t);
+    tell_test_again(t);
     rc = trainer_fit(w->trainer, on_event, t, &fit, err);
     if (rc < 0 && err->code == ERR_AGAIN)
         return rc;
