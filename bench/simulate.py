@@ -17,6 +17,7 @@ worker has --shards-each shards of --samples samples, so the batch grows with th
 """
 import argparse
 import heapq
+import math
 import os
 import select
 import socket
@@ -31,14 +32,14 @@ import numpy as np
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 # Parameters; seconds of a core for a sample and for an update; gathers of a step (three for a batch
-# norm, one for the loss) and their bytes for a shard. convblock: measured (--measure does it again).
+# norm, one for the loss), their bytes for a shard. convblock: measured (--measure does it again).
 # large: the size of ResNet-50, 25.6 M parameters and 12 GFLOP a sample, at 70 GFLOP/s a core.
 NETS = {
     "convblock": dict(floats=1_624_704, sample=157e-6, update=0.92e-3, gathers=10, row=200),
     "large": dict(floats=25_600_000, sample=0.17, update=14e-3, gathers=160, row=2700),
 }
 # What is built today; beyond them the rows of `mesh` are a projection.
-SHARDS_MAX, MESH_MAX, GATHER_BYTES = 8, 64, 65536
+SHARDS_MAX, MESH_MAX, GATHER_BYTES, CHUNK = 8, 64, 65536, 65536
 
 
 class Cost:
@@ -75,20 +76,21 @@ def compute(c, n, rng, shards=None):
 
 
 def exchange(c, t, size):
-    """All to all, `size` bytes to each: worker i sends to i + 1, i + 2, ... Returns when each worker
-    has everything. Inside a host nothing is sent: a word says that the bytes can be read."""
+    """All to all, `size` bytes to each: worker i sends to i + 1, i + 2, ... Returns when each
+    worker has everything. By TCP that is a message for each 64 KiB and one that says they are all;
+    inside a host nothing is sent: a word says that the bytes can be read."""
     n, w = len(t), min(c.per_host, len(t))
     out, got = t.copy(), t.copy()
     place = np.arange(n)
-    share = c.net / w
+    share, work = c.net / w, (1 + math.ceil(size / CHUNK)) * c.message
     for k in range(1, n):
         to = (place + k) % n
         near = place // w == to // w
-        out = out + np.where(near, 0, c.message + size / share)
+        out = out + np.where(near, 0, work + size / share)
         arrives = np.empty(n)
         arrives[to] = out + np.where(near, c.post, c.latency)
         cost = np.empty(n)
-        cost[to] = np.where(near, 0, c.message)
+        cost[to] = np.where(near, 0, work)
         got = np.maximum(got, arrives) + cost
     return np.maximum(got, out)
 
@@ -117,9 +119,9 @@ def pairs(c, t, size, hosts, levels):
 
 
 def tree_step(c, n, rng, shards=None):
-    """Hosts first add up by segments in shared memory; worker j of each host then speaks for segment
-    j of its host. Level k joins two complete subtrees of 2^k hosts, so the sums are those of the tree
-    over the shards; each side goes on with half of what it has."""
+    """Hosts first add up by segments in shared memory; worker j of each host then speaks for
+    segment j of its host. Level k joins two complete subtrees of 2^k hosts, so the sums are those
+    of the tree over the shards; each side goes on with half of what it has."""
     t = compute(c, n, rng, shards)
     begin = t.max()
     w = min(c.per_host, n)
@@ -382,7 +384,7 @@ def measure(args):
     args.message_us, args.memory_gbs = message * 1e6, measure_memory() / 1e9
     args.poll_us = measure_poll() * 1e6
     NETS["convblock"].update(sample=sample, update=update)
-    print(f"measured: {1e6 * sample:.0f} us a sample and {1e3 * update:.2f} ms an update (convblock, "
+    print(f"measured: {1e6 * sample:.0f} us a sample, {1e3 * update:.2f} ms an update (convblock, "
           f"one core),\n          {args.message_us:.1f} us a message, loopback "
           f"{rate * 8 / 1e9:.0f} Gbit/s,\n"
           f"          {args.memory_gbs:.1f} GB/s added up from memory, {args.poll_us:.3f} us a "
