@@ -47,11 +47,15 @@ static void on_lost(void *arg, uint64_t id)
     atomic_store(&w->lost_id, id);
 }
 
+/* So slow that a busy machine is not taken for a dead one; the test of silence has it faster. */
+static int beat_ms = 2000;
+
 static void worker_start(struct worker *w, uint64_t id, enum how how)
 {
     struct err err = { 0 };
     struct mesh_config c = { .token = token, .listen = "127.0.0.1:0", .host = "here",
                              .floats = FLOATS, .shards = SHARDS, .lost = on_lost, .arg = w,
+                             .beat_ms = beat_ms,
                              .no_shared_memory = how == TCP || (how == MIXED && id % 2) };
 
     *w = (struct worker){ 0 };
@@ -302,7 +306,9 @@ static void a_process_that_is_killed_is_noticed_at_once(void **state)
 static void a_process_that_hangs_is_noticed_by_its_silence(void **state)
 {
     (void)state;
+    beat_ms = 100;
     lose_a_process(TCP, SIGSTOP);
+    beat_ms = 2000;
 }
 
 /* ------------------------------------------------------------ tests */
@@ -361,7 +367,9 @@ static void an_abort_ends_every_wait_and_the_next_generation_goes_on(void **stat
         for (int i = 0; i < 3; i++)
             all[i].stop_at = two_stops;
         generation_begin(all, everyone, 3, 5, 10, list);
-        usleep(50000);          /* worker 2 has stopped; the others wait for it */
+        for (int ms = 0; ms < 10000 && atomic_load(&all[1].step) < 3; ms++)
+            usleep(1000);
+        usleep(20000);          /* worker 2 has stopped; the others wait for it */
         double before = clock_seconds();
         for (int i = 0; i < 3; i++)
             mesh_abort(all[i].mesh, 5);
