@@ -39,6 +39,7 @@ struct turn {
     double saved_at;            /* of the last checkpoint */
     struct grad_segment segment[MESH_MAX];
     double held_at;
+    long logged;                /* steps that are on record already */
     uint64_t sent;              /* bytes before this generation, for bytes_per_step */
     long from;
 };
@@ -53,12 +54,12 @@ static int gather(void *arg, float *rows, long stride, long count)
     return mesh_gather(t->w->mesh, rows, stride, count, &err);
 }
 
-/* Holds the step back to the pace that was asked for. */
+/* Holds the step back to the pace that was asked for; not what is done again. */
 static void hold(struct turn *t)
 {
     const double pace = t->w->pace;
 
-    if (pace <= 0 || !t->leads)
+    if (pace <= 0 || !t->leads || atomic_load(&t->w->step) < t->logged)
         return;
     double early = t->held_at + 1 / pace - clock_seconds();
     if (early > 0)
@@ -269,6 +270,7 @@ static int wait_go(struct turn *t, struct err *err)
             t->source = w->source;
             t->behind = w->behind;
             t->leads = w->leads;
+            t->logged = w->logged;
             t->tested = w->tested;
         }
         pthread_mutex_unlock(&w->lock);
@@ -337,6 +339,7 @@ static void take_share(struct turn *t)
     t->told = false;
     t->sent = mesh_bytes_sent(t->w->mesh);
     t->from = trainer_step(t->w->trainer);
+    atomic_store(&t->w->step, t->from);
 }
 
 /* The run is over, by the spec or by an error that all workers have alike. */
