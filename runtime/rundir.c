@@ -213,7 +213,7 @@ static int append_line(struct rundir *r, json_t *line, struct err *err)
     return 0;
 }
 
-/* Gathers `log_every` steps into one line: the mean loss over their samples. */
+/* Gathers `log_every` steps into one line: the mean loss over their samples, the chain of the last. */
 static int record_steps(struct rundir *r, const struct train_event *e, long log_every,
                         struct err *err)
 {
@@ -228,9 +228,14 @@ static int record_steps(struct rundir *r, const struct train_event *e, long log_
         double loss = r->loss_sum / (double)r->loss_samples;
         r->loss_sum = 0;
         r->loss_samples = r->loss_steps = 0;
-        if (append_line(r, json_pack("{s:I, s:i, s:f, s:f}", "step", (json_int_t)step, "epoch",
-                                     e->epoch + 1, "loss", loss, "samples_per_s",
-                                     e->samples_per_s), err) < 0 ||
+        json_t *line = json_pack("{s:I, s:i, s:f, s:f}", "step", (json_int_t)step, "epoch",
+                                 e->epoch + 1, "loss", loss, "samples_per_s", e->samples_per_s);
+        if (s->chain) {
+            char chain[17];
+            snprintf(chain, sizeof chain, "%016" PRIx64, s->chain);
+            json_object_set_new(line, "chain", json_string(chain));
+        }
+        if (append_line(r, line, err) < 0 ||
             scalars_add(r->scalars, "train/loss", step, loss, err) < 0)
             return -(int)err->code;
     }
