@@ -60,6 +60,7 @@ struct command {
     X(predict) \
     X(export) \
     X(verify) \
+    X(torture) \
     X(worker) \
     X(resize) \
     X(top) \
