@@ -407,7 +407,7 @@ def main():
             ("memory-gbs", 6, "GB/s a core adds up from another's memory"),
             ("jitter", 0.03, "standard deviation of a worker's compute time"),
             ("beat-ms", 100, "between two beats of a worker"),
-            ("control-us", 15, "of the coordinator, a message with JSON"),
+            ("control-us", 30, "of the coordinator, a message with JSON"),
             ("poll-us", 0.1, "of the coordinator, a connection each time it wakes"),
             ("store-ms", 2, "to write the roster to disk"),
             ("start-ms", 400, "of a newcomer: process, spec, data"),
