@@ -20,6 +20,7 @@
 enum {
     MESH_NONCE = 16,
     MESH_CHUNK = 65536,         /* bytes of a POST: a new generation waits for one at most */
+    MESH_STATE_CHUNK = 1 << 18, /* of a STATE */
     MESH_SILENT = 5,            /* beats */
     REGION_PAGE = 4096,
     POST_BITS = 40,
@@ -94,7 +95,7 @@ enum link_state { LINK_CALLING, LINK_UP, LINK_DEAD };
 struct arrival {
     struct arrival *next;
     uint64_t generation;
-    size_t n, got;
+    size_t n, got, cap;
     char *bytes;
 };
 

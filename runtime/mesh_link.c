@@ -310,6 +310,22 @@ static void arrival_free(struct arrival *a)
     free(a);
 }
 
+/* Memory follows the bytes that come, not those that were announced. */
+static int arrival_grow(struct arrival *a, size_t need)
+{
+    size_t cap = 2 * a->cap > need ? 2 * a->cap : need;
+
+    if (a->bytes && need <= a->cap)
+        return 0;
+    cap = cap < a->n ? cap : a->n;
+    char *bytes = realloc(a->bytes, cap ? cap : 1);
+    if (!bytes)
+        return -1;
+    a->bytes = bytes;
+    a->cap = cap;
+    return 0;
+}
+
 /* `number` of a STATE is the size of the whole. */
 static int take_state(struct link *l, const struct wire_header *h, struct err *err)
 {
@@ -328,14 +344,15 @@ static int take_state(struct link *l, const struct wire_header *h, struct err *e
                        l->id, h->number);
     if (!a) {
         a = l->arriving = calloc(1, sizeof *a);
-        if (!a || !(a->bytes = malloc(h->number ? (size_t)h->number : 1)))
-            return err_set(err, ERR_NOMEM, "no memory for a state of %" PRIu64 " bytes",
-                           h->number);
+        if (!a)
+            return err_set(err, ERR_NOMEM, "no memory for a state");
         a->generation = h->generation;
         a->n = (size_t)h->number;
     }
-    if (h->length > a->n - a->got)
+    if (h->length > a->n - a->got || h->length > MESH_STATE_CHUNK)
         return err_set(err, ERR_INVALID, "worker %" PRIu64 " sends more than it said", l->id);
+    if (arrival_grow(a, a->got + (size_t)h->length) < 0)
+        return err_set(err, ERR_NOMEM, "no memory for a state of %" PRIu64 " bytes", h->number);
     if ((rc = receive(l, a->bytes + a->got, (size_t)h->length, err)) < 0)
         return rc;
     a->got += (size_t)h->length;

@@ -13,7 +13,6 @@
 #include "runtime/mesh_int.h"
 
 enum { BLOCK = 1024 };          /* floats: the sums of a block stay in the nearest cache */
-enum { STATE_CHUNK = 1 << 18 };
 
 static const void *part(const struct mesh *m, int i, size_t offset)
 {
@@ -250,7 +249,7 @@ static int send_state(struct mesh *m, struct link *l, const char *state, size_t 
     size_t done = 0;
 
     do {
-        h.length = n - done < STATE_CHUNK ? n - done : STATE_CHUNK;
+        h.length = n - done < MESH_STATE_CHUNK ? n - done : MESH_STATE_CHUNK;
         if (mesh_aborted(m))
             return mesh_again(m, err);
         int rc = link_send(l, &h, &(struct wire_piece){ state + done, (size_t)h.length }, 1, err);
