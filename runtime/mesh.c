@@ -326,6 +326,7 @@ static struct place *place_of(struct mesh *m, uint64_t id)
 static void drop_links(struct mesh *m)
 {
     struct link *drop = NULL, **at = &m->links, *l;
+    const uint64_t self = m->place[m->self].peer.id;
     double now = clock_seconds();
 
     pthread_mutex_lock(&m->lock);
@@ -335,6 +336,7 @@ static void drop_links(struct mesh *m)
         l->active = false;
         if (p && end)
             p->missing_since = now;
+        end |= l->to < self;    /* we have come back as another */
         if (!p)
             end |= l->claimed || l->address[0] || now - l->since > UNCLAIMED_S;
         if (end && l->state != LINK_CALLING) {
@@ -429,7 +431,7 @@ static int meet(struct mesh *m, uint64_t generation, int *out_missing, struct er
         struct link *l = m->place[i].link;
         if (i == m->self || !l->they_read_tcp || l->told == generation)
             continue;
-        if (link_post(l, POST_ENTER, err) == 0)
+        if (link_post(l, NULL, 0, POST_ENTER, err) == 0)
             l->told = generation;
     }
     for (int i = 0; i < m->n; i++) {

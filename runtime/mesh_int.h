@@ -125,7 +125,10 @@ struct link {
     bool we_read_tcp;
     struct region *region;      /* the peer's, mapped or mirrored */
     uint64_t told;              /* generation of the last post that was sent here */
-    struct arrival *arriving;   /* of the link's thread */
+    /* Of the link's thread: */
+    struct arrival *arriving;
+    size_t in_from, in_to;
+    char in[4096];
 };
 
 int links_start(struct mesh *m, struct err *err);       /* begins to listen */
@@ -138,9 +141,11 @@ void link_close(struct link *l);
 /* A whole message, or the link is dead (ERR_AGAIN). */
 int link_send(struct link *l, const struct wire_header *h, const struct wire_piece *piece, int n,
               struct err *err);
-/* A part of the own region to a peer that reads by TCP, in chunks; then the post number. */
-int link_post_part(struct link *l, size_t offset, size_t bytes, uint64_t post, struct err *err);
-int link_post(struct link *l, uint64_t post, struct err *err);
+/* Parts of the own region, and with the last of them the post number, to a peer that reads by TCP. */
+struct part {
+    size_t offset, bytes;
+};
+int link_post(struct link *l, const struct part *part, int n, uint64_t post, struct err *err);
 
 /* ------------------------------------------------------------ the mesh */
 

@@ -188,23 +188,24 @@ static int send_part(struct link *l, uint64_t offset, const void *at, size_t byt
     return link_send(l, &h, piece, 2, err);
 }
 
-int link_post_part(struct link *l, size_t offset, size_t bytes, uint64_t post, struct err *err)
+int link_post(struct link *l, const struct part *part, int n, uint64_t post, struct err *err)
 {
-    for (size_t done = 0; done < bytes; done += MESH_CHUNK) {
-        size_t n = bytes - done < MESH_CHUNK ? bytes - done : MESH_CHUNK;
-        if (mesh_aborted(l->mesh))
-            return mesh_again(l->mesh, err);
-        int rc = send_part(l, offset + done, (const char *)l->mesh->region + offset + done, n,
-                           post, err);
-        if (rc < 0)
-            return rc;
-    }
-    return 0;
-}
+    const char *region = (const char *)l->mesh->region;
 
-int link_post(struct link *l, uint64_t post, struct err *err)
-{
-    return send_part(l, POST_LAST, NULL, 0, post, err);
+    for (; n > 0 && part[n - 1].bytes == 0; n--)
+        ;
+    for (int i = 0; i < n; i++)
+        for (size_t done = 0; done < part[i].bytes; done += MESH_CHUNK) {
+            size_t rest = part[i].bytes - done, bytes = rest < MESH_CHUNK ? rest : MESH_CHUNK;
+            uint64_t at = part[i].offset + done;
+            bool last = i == n - 1 && bytes == rest;
+            if (mesh_aborted(l->mesh))
+                return mesh_again(l->mesh, err);
+            int rc = send_part(l, last ? at | POST_LAST : at, region + at, bytes, post, err);
+            if (rc < 0)
+                return rc;
+        }
+    return n > 0 ? 0 : send_part(l, POST_LAST, NULL, 0, post, err);
 }
 
 /* From the link's thread: never waits, and somebody who is sending is a sign of life himself. */
@@ -227,36 +228,63 @@ static void beat(struct link *l)
 
 /* ------------------------------------------------------------ the link's thread: receiving */
 
-/* All n bytes. Beats go out in time; where there are beats, silence ends it. */
+static bool has_beat(const struct link *l)
+{
+    return l->they_read_tcp || l->we_read_tcp;
+}
+
+/* What has come, at most n bytes, into `to`; a beat's time at most where there are beats (0 then). */
+static ssize_t receive_some(struct link *l, void *to, size_t n, int64_t heard, struct err *err)
+{
+    const int beat_ms = l->mesh->config.beat_ms;
+    ssize_t got = recv(l->fd, to, n, 0);
+    const int why = errno;
+
+    if (got == 0)
+        return err_set(err, ERR_IO, "worker %" PRIu64 " closed its link", l->id);
+    if (got < 0 && why != EAGAIN && why != EWOULDBLOCK && why != EINTR)
+        return err_set(err, ERR_IO, "link to worker %" PRIu64 ": %s", l->id, strerror(why));
+    if (!has_beat(l))
+        return got < 0 ? 0 : got;
+    int64_t now = mesh_now_ms();
+    if (now - atomic_load_explicit(&l->sent_ms, memory_order_relaxed) >= beat_ms)
+        beat(l);
+    if (got < 0 && why != EINTR && now - heard > (int64_t)MESH_SILENT * beat_ms)
+        return err_set(err, ERR_AGAIN, "worker %" PRIu64 " was silent for %d ms", l->id,
+                       MESH_SILENT * beat_ms);
+    return got < 0 ? 0 : got;
+}
+
+/* All n bytes. Beats go out in time; where there are beats, silence ends it. Small things are taken
+ * from a buffer: a message with what belongs to it is one call of the system. */
 static int receive(struct link *l, void *to, size_t n, struct err *err)
 {
-    const bool beats = l->they_read_tcp || l->we_read_tcp;
-    const int beat_ms = l->mesh->config.beat_ms;
     char *at = to;
-    int64_t heard = beats ? mesh_now_ms() : 0;
+    int64_t heard = has_beat(l) ? mesh_now_ms() : 0;
 
     while (n > 0) {
-        ssize_t got = recv(l->fd, at, n, MSG_DONTWAIT);
-        if (got > 0) {
-            at += got;
-            n -= (size_t)got;
-        } else if (got == 0) {
-            return err_set(err, ERR_IO, "worker %" PRIu64 " closed its link", l->id);
-        } else if (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR) {
-            return err_set(err, ERR_IO, "link to worker %" PRIu64 ": %s", l->id, strerror(errno));
-        }
-        int64_t now = beats ? mesh_now_ms() : 0;
-        if (beats && now - atomic_load_explicit(&l->sent_ms, memory_order_relaxed) >= beat_ms)
-            beat(l);
-        if (got > 0) {
-            heard = now;
+        size_t held = l->in_to - l->in_from;
+        if (held) {
+            size_t take = held < n ? held : n;
+            memcpy(at, l->in + l->in_from, take);
+            l->in_from += take;
+            at += take;
+            n -= take;
             continue;
         }
-        struct pollfd p = { l->fd, POLLIN, 0 };
-        if (poll(&p, 1, beats ? beat_ms : -1) == 0 &&
-            mesh_now_ms() - heard > (int64_t)MESH_SILENT * beat_ms)
-            return err_set(err, ERR_AGAIN, "worker %" PRIu64 " was silent for %d ms", l->id,
-                           MESH_SILENT * beat_ms);
+        bool direct = n >= sizeof l->in;
+        ssize_t got = receive_some(l, direct ? at : l->in, direct ? n : sizeof l->in, heard, err);
+        if (got < 0)
+            return (int)got;
+        if (got > 0)
+            heard = mesh_now_ms();
+        if (direct) {
+            at += got;
+            n -= (size_t)got;
+        } else {
+            l->in_from = 0;
+            l->in_to = (size_t)got;
+        }
     }
     return 0;
 }
@@ -490,6 +518,10 @@ static void *run_link(void *arg)
         pthread_cond_broadcast(&m->changed);
         pthread_mutex_unlock(&m->lock);
         atomic_store(&l->sent_ms, mesh_now_ms());
+        const int ms = m->config.beat_ms;
+        struct timeval beat_time = { ms / 1000, ms % 1000 * 1000 };
+        if (has_beat(l))
+            setsockopt(l->fd, SOL_SOCKET, SO_RCVTIMEO, &beat_time, sizeof beat_time);
         read_on(l, &err);
     } else {
         err_add(&err, "calling worker %" PRIu64, l->id);
@@ -596,7 +628,7 @@ static int take_hello(struct mesh *m, struct pending *p, const char *text, struc
     uint64_t self = atomic_load(&m->id);
 
     if (greeting_read(text, &p->g, NULL, &err) < 0 || greeting_check(m, &p->g, &err) < 0 ||
-        (self && p->g.to != self &&
+        (p->g.to < self &&     /* a greater one we may be about to be given */
          err_set(&err, ERR_CONFLICT, "this is worker %" PRIu64 ", not %" PRIu64, self,
                  p->g.to) < 0)) {
         wire_append(reply, &(struct wire_header){ .kind = WIRE_REFUSED,

@@ -14,7 +14,7 @@
 
 enum { BLOCK = 1024 };          /* floats: the sums of a block stay in the nearest cache */
 
-static const void *part(const struct mesh *m, int i, size_t offset)
+static const void *place_part(const struct mesh *m, int i, size_t offset)
 {
     return (const char *)m->place[i].region + offset;
 }
@@ -41,9 +41,8 @@ static int post_to_all(struct mesh *m, size_t offset, size_t bytes, struct err *
     publish(m);
     for (int d = 1; d < m->n; d++) {
         struct link *l = reader(m, (m->self + d) % m->n);
-        int rc = 0;
-        if (l && ((rc = link_post_part(l, offset, bytes, m->post, err)) < 0 ||
-                  (rc = link_post(l, m->post, err)) < 0))
+        int rc = l ? link_post(l, &(struct part){ offset, bytes }, 1, m->post, err) : 0;
+        if (rc < 0)
             return rc;
     }
     atomic_fetch_add_explicit(&m->bytes_sent, bytes * (size_t)(m->n - 1), memory_order_relaxed);
@@ -68,7 +67,7 @@ int mesh_gather(struct mesh *m, float *rows, long stride, long count, struct err
     rc = post_to_all(m, slot + (size_t)own->from * row, (size_t)(own->to - own->from) * row, err);
     for (int d = 1; d < m->n && rc == 0; d++) {
         int i = (m->self + d) % m->n;
-        const float *from = part(m, i, slot);
+        const float *from = place_part(m, i, slot);
         if ((rc = mesh_wait(m, i, m->post, err)) < 0)
             break;
         for (int k = m->place[i].peer.from; k < m->place[i].peer.to; k++)
@@ -92,7 +91,7 @@ int mesh_tell(struct mesh *m, int from, void *bytes, size_t n, struct err *err)
         (rc = mesh_wait_all(m, m->post, err)) < 0)
         return rc;
     if (from != m->self)
-        memcpy(bytes, part(m, from, slot), n);
+        memcpy(bytes, place_part(m, from, slot), n);
     return mesh_intact(m) ? 0 : mesh_again(m, err);
 }
 
@@ -123,7 +122,7 @@ static void plant(const struct mesh *m, unsigned filled, struct tree *t)
             int first = m->place[i].first[r], width = m->place[i].width[r];
             if (!(filled >> first & ((1u << width) - 1)))
                 continue;
-            t->leaf[first] = part(m, i, region_root(m->config.floats, r));
+            t->leaf[first] = place_part(m, i, region_root(m->config.floats, r));
             at[first] = first;
         }
     for (int width = 1; width < m->config.shards; width *= 2)
@@ -182,27 +181,26 @@ static void add_block(const struct tree *t, float *to, long from, long n)
 static int post_roots(struct mesh *m, unsigned filled, struct err *err)
 {
     const struct place *own = &m->place[m->self];
-    int rc = 0, full = 0;
+    int root[MESH_ROOTS], n = 0;        /* the own ones with samples */
 
     publish(m);
     for (int r = 0; r < own->roots; r++)
-        full += (filled >> own->first[r] & ((1u << own->width[r]) - 1)) != 0;
+        if (filled >> own->first[r] & ((1u << own->width[r]) - 1))
+            root[n++] = r;
     for (int d = 1; d < m->n; d++) {
         int i = (m->self + d) % m->n;
-        const struct place *p = &m->place[i];
+        const size_t at = (size_t)m->place[i].from * sizeof(float);
+        const size_t bytes = (size_t)m->place[i].to * sizeof(float) - at;
         struct link *l = reader(m, i);
-        for (int r = 0; l && rc == 0 && r < own->roots; r++)
-            if (filled >> own->first[r] & ((1u << own->width[r]) - 1))
-                rc = link_post_part(l, region_root(m->config.floats, r) +
-                                           (size_t)p->from * sizeof(float),
-                                    (size_t)(p->to - p->from) * sizeof(float), m->post, err);
-        if (l && rc == 0)
-            rc = link_post(l, m->post, err);
+        struct part part[MESH_ROOTS];
+        for (int r = 0; r < n; r++)
+            part[r] = (struct part){ region_root(m->config.floats, root[r]) + at, bytes };
+        int rc = l ? link_post(l, part, n, m->post, err) : 0;
         if (rc < 0)
             return rc;
     }
     long others = m->config.floats - (own->to - own->from);
-    atomic_fetch_add_explicit(&m->bytes_sent, (size_t)full * (size_t)others * sizeof(float),
+    atomic_fetch_add_explicit(&m->bytes_sent, (size_t)n * (size_t)others * sizeof(float),
                               memory_order_relaxed);
     return 0;
 }
@@ -236,7 +234,7 @@ int mesh_reduce(struct mesh *m, unsigned filled, const struct mesh_segment **out
         return rc;
     for (int i = 0; i < m->n; i++)
         m->segment[i] = (struct mesh_segment){ m->place[i].from, m->place[i].to,
-                                               part(m, i, region_sum()) };
+                                               place_part(m, i, region_sum()) };
     return 0;
 }
 

@@ -249,7 +249,8 @@ static _Noreturn void stay_with(struct meeting *meet, int i, enum how how)
     w.rc = mesh_enter(w.mesh, 1, list, PROCESSES, i, 10000, &w.err);
     for (int j = 0; j < PROCESSES && w.rc == 0; j++)
         if (j != i)
-            w.wrong += w.mesh->place[j].link->we_read_tcp != (how == TCP || (how == MIXED && !(i % 2)));
+            w.wrong += w.mesh->place[j].link->we_read_tcp !=
+                       (how == TCP || (how == MIXED && w.peer.id % 2));
     for (uint64_t step = 0; w.rc == 0; step++) {
         w.rc = do_step(&w, step);
         atomic_fetch_add(&meet->steps[i], w.rc == 0);
@@ -425,6 +426,39 @@ static void one_that_dies_is_told_and_the_others_go_on(void **state)
     }
 }
 
+/* One that was left out comes back under another number, in the first place: the others may call it
+ * before it knows. */
+static void one_comes_back_as_another(void **state)
+{
+    (void)state;
+    static const int others[] = { 1, 2 };
+    static struct worker all[3];
+    struct mesh_peer list[3];
+
+    for (int how = 0; how < HOWS; how++) {
+        workers_start(all, 3, how);
+        generation_begin(all, everyone, 3, 1, 4, list);
+        generation_end(all, everyone, 3, 0);
+        generation_begin(all, others, 2, 2, 4, list);
+        generation_end(all, others, 2, 0);
+        all[0].peer.id = 20;
+        for (int i = 0; i < 3; i++)
+            list[i] = all[i].peer;
+        share_out(list, 3);
+        for (int i = 2; i >= 0; i--) {
+            all[i].list = list;
+            all[i].generation = 3;
+            all[i].n = 3;
+            all[i].self = i;
+            if (i == 0)
+                usleep(20000);
+            pthread_create(&all[i].thread, NULL, run_worker, &all[i]);
+        }
+        generation_end(all, everyone, 3, 0);
+        workers_end(all, 3);
+    }
+}
+
 static void one_that_cannot_be_reached_is_told(void **state)
 {
     (void)state;
@@ -566,6 +600,7 @@ static void wrong_rosters_are_refused(void **state)
 CHECK_MAIN(a_process_that_is_killed_is_noticed_at_once,
            a_process_that_hangs_is_noticed_by_its_silence, any_number_of_workers_gives_the_same_sums, workers_come_and_go,
            an_abort_ends_every_wait_and_the_next_generation_goes_on,
-           one_that_dies_is_told_and_the_others_go_on, one_that_cannot_be_reached_is_told,
+           one_that_dies_is_told_and_the_others_go_on, one_comes_back_as_another,
+           one_that_cannot_be_reached_is_told,
            a_state_is_copied_to_those_who_lack_it, a_stranger_at_the_door_stops_nobody,
            the_bytes_of_a_step_are_what_the_bound_says, wrong_rosters_are_refused)
