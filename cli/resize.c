@@ -28,6 +28,8 @@ static int run(struct cli *c, int argc, char **argv, struct err *err)
         return cli_usage(&command_resize, err);
     if (workers_parse(argv[1], &min, &max, err) < 0 || job_find(argv[0], &desk, err) < 0)
         return -(int)err->code;
+    if (min == max)
+        min = 1;                /* as for --workers: fewer can go on meanwhile */
     OWN_JSON json_t *question = json_pack("{s:[i, i]}", "resize", min, max);
     OWN_JSON json_t *status = NULL;
     if (watch_ask(&desk, question, &status, err) < 0)

@@ -32,7 +32,7 @@ static const struct option options[] = {
       offsetof(struct args, out) },
     { "threads", 0, "N", "use N threads (default: all cores that help); the result is the same",
       OPTION_INT, offsetof(struct args, threads) },
-    { "workers", 0, "N|MIN..MAX", "share the work among so many processes", OPTION_TEXT,
+    { "workers", 0, "N|MIN..MAX", "share the work among so many processes; with MIN, wait while there are fewer", OPTION_TEXT,
       offsetof(struct args, workers) },
     { "listen", 0, "HOST:PORT", "let workers of other hosts join there (default: this host alone)",
       OPTION_TEXT, offsetof(struct args, listen) },
@@ -325,6 +325,9 @@ static int coordinate(void *arg, const struct job_desk *desk, struct err *err)
         rundir_open(j->dir, &dir, &config.logged, &config.tested, &checkpoint, err) < 0 ||
         (checkpoint && trainer_load(t, checkpoint, err) < 0))
         return -(int)err->code;
+    if (j->args->listen && !j->args->quiet)
+        fprintf(stderr, "other hosts join with: MUSTER_TOKEN=(what is in %s/token) muster worker "
+                "--join %s\n", j->dir, desk->address);
     struct teller w = { .cli = j->cli, .args = j->args, .dir = dir };
     config.trainer = t;
     config.dir = dir;
@@ -351,6 +354,8 @@ static int choose_workers(const struct args *a, const struct job_spec *spec, str
     j->max = spec->workers_max;
     if (a->workers && workers_parse(a->workers, &j->min, &j->max, err) < 0)
         return -(int)err->code;
+    if (j->min == j->max)
+        j->min = 1;             /* a number is what is wanted; fewer can go on meanwhile */
     if (j->max > ROSTER_MAX)
         return err_set(err, ERR_INVALID, "--workers %d: at most %d", j->max, ROSTER_MAX);
     return 0;
