@@ -15,6 +15,8 @@ struct rerun {
     json_t *doc;
     struct job_spec *spec;
     struct trainer *trainer;
+    struct rerun_mark *mark;
+    long n_marks, room;
 };
 
 static int read_document(struct rerun *r, struct err *err)
@@ -54,6 +56,46 @@ static int read_spec(struct rerun *r, struct err *err)
     return 0;
 }
 
+/* ------------------------------------------------------------------ marks */
+
+static int add_mark(struct rerun *r, const json_t *doc, const char *step_key, struct err *err)
+{
+    const char *text = json_string_value(json_object_get(doc, "chain"));
+    long step = (long)json_integer_value(json_object_get(doc, step_key));
+    uint64_t chain = text ? strtoull(text, NULL, 16) : 0;
+
+    if (!chain || step < 1 || (r->n_marks && step <= r->mark[r->n_marks - 1].step))
+        return 0;
+    if (r->n_marks == r->room) {
+        r->room = r->room ? 2 * r->room : 256;
+        struct rerun_mark *more = realloc(r->mark, (size_t)r->room * sizeof *more);
+        if (!more)
+            return err_set(err, ERR_NOMEM, "no memory for %ld steps of %s", r->room, r->dir);
+        r->mark = more;
+    }
+    r->mark[r->n_marks++] = (struct rerun_mark){ step, chain };
+    return 0;
+}
+
+/* The run's head stands for its last step, whatever the last line says. */
+static int read_marks(struct rerun *r, struct err *err)
+{
+    char path[4096 + 32];
+    OWN_MEM char *text = NULL;
+
+    snprintf(path, sizeof path, "%s/metrics.jsonl", r->dir);
+    if (files_read(path, (size_t)1 << 32, &text, NULL, err) < 0)
+        return -(int)err->code;
+    for (char *at = text, *end; (end = strchr(at, '\n')); at = end + 1) {
+        OWN_JSON json_t *line = json_loadb(at, (size_t)(end - at), 0, NULL);
+        if (!line)
+            return err_set(err, ERR_INVALID, "%s: a line is damaged: %.60s", path, at);
+        if (add_mark(r, line, "step", err) < 0)
+            return -(int)err->code;
+    }
+    return add_mark(r, r->doc, "steps", err);
+}
+
 int rerun_open(const char *dir, int threads, struct rerun **out, struct err *err)
 {
     OWN(rerun) r = calloc(1, sizeof *r);
@@ -61,8 +103,12 @@ int rerun_open(const char *dir, int threads, struct rerun **out, struct err *err
     if (!r)
         return err_set(err, ERR_NOMEM, "no memory to open %s", dir);
     snprintf(r->dir, sizeof r->dir, "%s", dir);
-    if (read_document(r, err) < 0 || read_spec(r, err) < 0 ||
-        trainer_new(r->spec, threads, &r->trainer, err) < 0)
+    if (read_document(r, err) < 0 || read_spec(r, err) < 0)
+        return -(int)err->code;
+    const char *chain = json_string_value(json_object_get(r->doc, "chain"));
+    if (chain && strspn(chain, "0") != strlen(chain) && read_marks(r, err) < 0)
+        return -(int)err->code;
+    if ((r->n_marks ? trainer_new_chained : trainer_new)(r->spec, threads, &r->trainer, err) < 0)
         return -(int)err->code;
     *out = TAKE(r);
     return 0;
@@ -75,6 +121,7 @@ void rerun_free(struct rerun *r)
     trainer_free(r->trainer);
     spec_free(r->spec);
     json_decref(r->doc);
+    free(r->mark);
     free(r);
 }
 
@@ -92,6 +139,20 @@ int rerun_load(struct rerun *r, struct err *err)
         return err_set(err, ERR_CONFLICT, "%s: has digest %.16s..., run.json says %.16s...: the file "
                        "was changed after the run", path, digest, rerun_digest(r));
     return 0;
+}
+
+int rerun_restore(struct rerun *r, long step, struct err *err)
+{
+    char path[4096 + 64];
+
+    snprintf(path, sizeof path, "%s/checkpoints/step-%ld.safetensors", r->dir, step);
+    return trainer_load(r->trainer, path, err);
+}
+
+const struct rerun_mark *rerun_marks(const struct rerun *r, long *out_n)
+{
+    *out_n = r->n_marks;
+    return r->mark;
 }
 
 struct trainer *rerun_trainer(struct rerun *r) { return r->trainer; }

@@ -148,6 +148,14 @@ static long find_checkpoint(const char *dir, long below)
     return best;
 }
 
+long rundir_find_checkpoint(const char *path, long below)
+{
+    char dir[NAME_SIZE];
+
+    snprintf(dir, sizeof dir, "%.4000s/checkpoints", path);
+    return find_checkpoint(dir, below);
+}
+
 static void checkpoint_path(const struct rundir *r, long step, char *out, size_t size)
 {
     snprintf(out, size, "%.4000s/checkpoints/step-%ld.safetensors", r->path, step);

@@ -65,6 +65,7 @@ struct trainer {
     struct step_result *results;        /* (RUN_STEPS) */
     bool every_step;
     bool shared;                        /* one of several workers */
+    bool chained;                       /* keeps the chain in any case */
     int (*tester)(void *arg, struct test_result *out, struct err *err);
     void *tester_arg;
     atomic_int stop;
@@ -101,8 +102,8 @@ static int make_plan(struct trainer *t, int threads, struct err *err)
         return -(int)err->code;
     struct plan_config config = {
         .batch = s->batch, .shards = s->shards, .threads = threads ? threads : s->threads,
-        .train = true, .shared = t->shared, .seed = s->seed, .loss = s->loss,
-        .optimizer = s->optimizer, .clip = s->clip,
+        .train = true, .shared = t->shared, .chain = t->chained, .seed = s->seed,
+        .loss = s->loss, .optimizer = s->optimizer, .clip = s->clip,
     };
     if (plan_new(t->graph, fields, n_fields, &config, &t->plan, err) < 0)
         return -(int)err->code;
@@ -147,8 +148,8 @@ static int start(struct trainer *t, struct err *err)
     return 0;
 }
 
-static int make(const struct job_spec *spec, int threads, bool shared, struct trainer **out,
-                struct err *err)
+static int make(const struct job_spec *spec, int threads, bool shared, bool chained,
+                struct trainer **out, struct err *err)
 {
     OWN(trainer) t = calloc(1, sizeof *t);
 
@@ -156,6 +157,7 @@ static int make(const struct job_spec *spec, int threads, bool shared, struct tr
         return err_set(err, ERR_NOMEM, "no memory for a trainer");
     t->spec = spec;
     t->shared = shared;
+    t->chained = chained;
     t->saved_at = clock_seconds();
     if (open_data(t, err) < 0 || make_plan(t, threads, err) < 0)
         return spec_locate(spec, err);
@@ -169,13 +171,19 @@ static int make(const struct job_spec *spec, int threads, bool shared, struct tr
 
 int trainer_new(const struct job_spec *spec, int threads, struct trainer **out, struct err *err)
 {
-    return make(spec, threads, false, out, err);
+    return make(spec, threads, false, false, out, err);
 }
 
 int trainer_new_shared(const struct job_spec *spec, int threads, struct trainer **out,
                        struct err *err)
 {
-    return make(spec, threads, true, out, err);
+    return make(spec, threads, true, false, out, err);
+}
+
+int trainer_new_chained(const struct job_spec *spec, int threads, struct trainer **out,
+                        struct err *err)
+{
+    return make(spec, threads, false, true, out, err);
 }
 
 int trainer_reset(struct trainer *t, struct err *err) { return start(t, err); }

@@ -71,6 +71,10 @@ OWN_DEFINE(trainer)
 int trainer_new_shared(const struct job_spec *spec, int threads, struct trainer **out,
                        struct err *err);
 
+/* The same in one process, with the chain of all steps (plan_chain), which costs a little. */
+int trainer_new_chained(const struct job_spec *spec, int threads, struct trainer **out,
+                        struct err *err);
+
 /* Tells every single step (default: stretches of steps). */
 void trainer_every_step(struct trainer *t);
 
