@@ -430,7 +430,8 @@ const struct command command_train = {
     .args = "SPEC | --python FILE [-- ARGUMENTS]",
     .summary = "train what a spec describes, on this machine",
     .example = "muster train examples/fashion-lenet/train.yaml --out runs/lenet\n"
-               "muster train examples/fit-a-line/train.yaml --set epochs=10 --dry-run",
+               "muster train examples/fit-a-line/train.yaml --set epochs=10 --dry-run\n"
+               "muster train --python examples/ddp/train.py --workers 2",
     .more = "Ctrl-C saves a checkpoint and says how to go on. The model, its digest, metrics and\n"
             "TensorBoard events are in the run's directory.",
     .options = options,

@@ -31,7 +31,7 @@ BLOCK = re.compile(r"^```sh\n(.*?)^```", re.M | re.S)
 # Stands for the program on PATH; a training run is cut short.
 WRAPPER = """#!/bin/sh
 case " $* " in
-*" --dry-run "*|*" --help "*) exec {muster} "$@" ;;
+*" --dry-run "*|*" --help "*|*" --python "*|*examples/ddp*) exec {muster} "$@" ;;
 " train "*) exec {muster} "$@" --set epochs=1 --set limit=500 ;;
 esac
 exec {muster} "$@"
@@ -55,6 +55,16 @@ def installed(tmp_path_factory):
     (pc,) = dest.rglob("pkgconfig/muster.pc")
     return {"PKG_CONFIG_PATH": str(pc.parent), "PKG_CONFIG_SYSROOT_DIR": str(dest),
             "LD_LIBRARY_PATH": str(pc.parent.parent)}
+
+
+def torch_python():
+    """A Python that has PyTorch, for pages that run examples/ddp."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    for python in ("/usr/bin/python3", str(cache / "muster/bench-venv/bin/python")):
+        if Path(python).exists() and \
+                subprocess.run([python, "-c", "import torch"], capture_output=True).returncode == 0:
+            return python
+    return None
 
 
 @pytest.fixture
@@ -83,6 +93,8 @@ def test_the_commands_of_a_page_work(page, clone, installed, tmp_path):
     if not script:
         pytest.skip("shows no command that is run here")
     env = {**os.environ, **installed, "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"}
+    if any("examples/ddp" in line for line in script):
+        env["MUSTER_PYTHON"] = torch_python() or pytest.skip("no PyTorch (apt: python3-torch)")
     done = subprocess.run(["bash", "-euxo", "pipefail", "-c", "\n".join(script)], cwd=clone,
                           env=env, text=True, capture_output=True, timeout=500)
     assert done.returncode == 0, f"{page}:\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"

@@ -85,7 +85,7 @@ def test_two_workers_of_an_unmodified_ddp_program_train(muster, root, torch_pyth
 
 def test_a_killed_worker_restarts_the_group_which_goes_on(muster, root, torch_python, tmp_path):
     run = tmp_path / "run"
-    p = start(muster, run, "--workers", 2, "--", "--epochs", 200, "--checkpoint",
+    p = start(muster, run, "--workers", 2, "--", "--epochs", 80, "--checkpoint",
               tmp_path / "state.pt", python=root / "examples/ddp/train.py",
               env={"MUSTER_PYTHON": torch_python})
     wait_for(lambda: len(losses(log(run, 0))) >= 3, 60)
@@ -95,7 +95,7 @@ def test_a_killed_worker_restarts_the_group_which_goes_on(muster, root, torch_py
     assert p.returncode == 0, err
     assert "worker 1 was killed by signal 9 (Killed)" in err and "restart 1 of 3" in err
     told = [int(n) for n in re.findall(r"epoch (\d+) ", log(run, 0))]
-    assert told[-1] == 200 and len(told) < 204          # it went on from its checkpoint
+    assert told[-1] == 80 and len(told) < 84          # it went on from its checkpoint
     assert re.findall(r"^--- start (\d): worker 1 of 2", log(run, 1), re.M) == ["0", "1"]
     got = result(run)
     assert got["restarts"] == 1 and got["workers"] == 2 and got["ended"] == "done"
@@ -126,7 +126,7 @@ def test_the_environment_is_what_torch_distributed_reads(train):
         assert Path(e["MUSTER_RUN"]).resolve() == train.run.resolve()
 
 
-def test_cores_are_shared_where_nobody_said_how_many_threads(muster, train, monkeypatch):
+def test_cores_are_shared_where_nobody_said_how_many_threads(train, monkeypatch):
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     seen = json.loads(train("--workers", "1", "-q", "--json", "--", "--env").stdout.splitlines()[1])
     cores = len(os.sched_getaffinity(0))
@@ -184,10 +184,9 @@ def test_a_program_that_is_killed_each_time_is_given_up(train):
 
 
 def test_a_repeated_loss_leaves_one_fewer_down_to_the_least(train):
-    done = train("--workers", "2..4", "--json", "--max-restarts", "4", "--", "--die", "1",
-                 "--starts", "4", "--exit", "1")
+    done = train("--workers", "2..3", "--json", "--", "--die", "1", "--starts", "3", "--exit", "1")
     sizes = [s["workers"] for s in map(json.loads, done.stdout.splitlines()) if "start" in s]
-    assert sizes == [4, 4, 3, 2, 2]
+    assert sizes == [3, 3, 2, 2]
     assert result(train.run)["workers"] == 2
 
 
