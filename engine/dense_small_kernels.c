@@ -105,11 +105,13 @@ enum { VR = 8 };
 #endif
 
 /* n samples in n shards, both known to the compiler, under SGD with momentum: one multiplication a
- * sample for the gradient, one for dx. `wide` vectors of columns at a time. */
-INLINE void step_columns(const struct dense_back *k, int n, int wide, long i)
+ * sample for the gradient, one for dx. `wide` vectors of columns at a time. `keep`: the gradient is
+ * left instead. */
+INLINE void step_columns(const struct dense_back *k, int n, int wide, bool keep, long i)
 {
     const float *d = k->d;
-    float *w = k->apply->w + k->from + i, *v = k->apply->s[0] + k->from + i;
+    float *w = k->apply->w + k->from + i;
+    float *v = (keep ? k->apply->keep : k->apply->s[0]) + k->from + i;
     const long ld = k->ld, ds = k->ds, xs = k->xs, dxs = k->dxs;
     const bool want_dx = k->dx;
     float *dx = want_dx ? k->dx + i : NULL;
@@ -133,9 +135,10 @@ INLINE void step_columns(const struct dense_back *k, int n, int wide, long i)
             UNROLL for (int b = 0; b < n; b++) g[b] = R(mul)(dv[b], x[b][j]);
             UNROLL for (int s = 1; s < n; s *= 2)
                 UNROLL for (int b = 0; b < n; b += 2 * s) g[b] = R(add)(g[b], g[b + s]);
-            vr speed = R(fma)(momentum, R(load)(v + VR * j), g[0]);
+            vr speed = keep ? g[0] : R(fma)(momentum, R(load)(v + VR * j), g[0]);
             R(store)(v + VR * j, speed);
-            R(store)(w + VR * j, R(fma)(rate, speed, wv));
+            if (!keep)
+                R(store)(w + VR * j, R(fma)(rate, speed, wv));
         }
     }
     if (want_dx)
@@ -143,24 +146,28 @@ INLINE void step_columns(const struct dense_back *k, int n, int wide, long i)
             UNROLL for (int j = 0; j < wide; j++) R(store)(dx + b * dxs + VR * j, acc[b][j]);
 }
 
-INLINE void step(const struct dense_back *k, int n, int wide)
+INLINE void step(const struct dense_back *k, int n, int wide, bool keep)
 {
     long i = 0;
 
     for (; i + VR * wide <= k->cols; i += VR * wide)
-        step_columns(k, n, wide, i);
+        step_columns(k, n, wide, keep, i);
     for (; i < k->cols; i += VR)
-        step_columns(k, n, 1, i);
+        step_columns(k, n, 1, keep, i);
 }
 #if defined ISA_AVX512
 enum { WIDE = 2 };
 #else
 enum { WIDE = 1 };
 #endif
-KERNEL void step_1(const struct dense_back *k) { step(k, 1, WIDE); }
-KERNEL void step_2(const struct dense_back *k) { step(k, 2, WIDE); }
-KERNEL void step_4(const struct dense_back *k) { step(k, 4, WIDE); }
-KERNEL void step_8(const struct dense_back *k) { step(k, 8, 1); }
+KERNEL void step_1(const struct dense_back *k) { step(k, 1, WIDE, false); }
+KERNEL void step_2(const struct dense_back *k) { step(k, 2, WIDE, false); }
+KERNEL void step_4(const struct dense_back *k) { step(k, 4, WIDE, false); }
+KERNEL void step_8(const struct dense_back *k) { step(k, 8, 1, false); }
+KERNEL void keep_1(const struct dense_back *k) { step(k, 1, WIDE, true); }
+KERNEL void keep_2(const struct dense_back *k) { step(k, 2, WIDE, true); }
+KERNEL void keep_4(const struct dense_back *k) { step(k, 4, WIDE, true); }
+KERNEL void keep_8(const struct dense_back *k) { step(k, 8, 1, true); }
 
 /* The same sums for any batch, shards and optimizer: row o, 16 columns from i on. */
 INLINE void apply_any(const struct dense_back *k, const int *first, unsigned filled, int o, long i)
@@ -199,6 +206,27 @@ KERNEL void step_any(const struct dense_back *k)
     }
 }
 
+/* A shared plan with one sample a shard: the samples of a root are as a batch of their own. */
+static void step_roots(const struct dense_back *k)
+{
+    static void (*const kernels[SHARDS_MAX + 1])(const struct dense_back *) = {
+        [1] = keep_1, [2] = keep_2, [4] = keep_4, [8] = keep_8,
+    };
+    const struct plan *p = k->m->plan;
+
+    for (int r = 0; r < p->n_roots; r++) {
+        const struct apply a = apply_root(k->apply, &p->root[r]);
+        const long b = p->root[r].first - p->from;
+        struct dense_back of = *k;
+        of.apply = &a;
+        of.x += b * k->xs;
+        of.d += b * k->ds;
+        if (of.dx)
+            of.dx += b * k->dxs;
+        kernels[p->root[r].width](&of);
+    }
+}
+
 void ISA_FN(dense_backward)(const struct dense_back *k)
 {
     static void (*const kernels[DENSE_BATCH + 1])(const struct dense_back *) = {
@@ -206,9 +234,12 @@ void ISA_FN(dense_backward)(const struct dense_back *k)
     };
     const struct apply *a = k->apply;
     const int n = k->m->n;
+    const bool one_each = k->m->whole == k->m->plan->shards;
 
-    if (n == k->m->plan->shards && kernels[n] && a->plain_momentum && !a->keep)
+    if (one_each && kernels[n] && a->plain_momentum && !a->keep)
         kernels[n](k);
+    else if (one_each && k->m->plan->shared && !a->discard)
+        step_roots(k);
     else
         step_any(k);
 }

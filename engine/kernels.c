@@ -47,6 +47,16 @@ static mask16 v_named(v16 v)
 static void optim_pass(const struct optim *o, float *w, float *const *state, const float *g, long n,
                        float scale)
 {
+    if (optim_is_plain(o)) {
+        const v16 rate = v_set1(o->k[0]), momentum = v_set1(o->k[1]);
+        float *speed = state[0];
+        for (long i = 0; i < n; i += 16) {
+            v16 v = v_fma(momentum, v_load(speed + i), v_mul(v_load(g + i), v_set1(scale)));
+            v_store(speed + i, v);
+            v_store(w + i, v_fma(rate, v, v_load(w + i)));
+        }
+        return;
+    }
     for (long i = 0; i < n; i += 16)
         ISA_FN(optim16)(o, w, state, i, v_mul(v_load(g + i), v_set1(scale)));
 }

@@ -21,6 +21,13 @@ struct apply {
     bool plain_momentum;        /* SGD with momentum and nothing else: the common case, inline */
 };
 
+/* SGD with momentum and nothing else. */
+INLINE bool optim_is_plain(const struct optim *o)
+{
+    return o->kind == OPTIM_SGD && o->momentum != 0 && o->weight_decay == 0 && !o->nesterov &&
+           o->clip_value == 0;
+}
+
 /* A shared plan's gradient goes to its roots. One without a shard has no gradient to leave. */
 INLINE void apply_shared(struct apply *a, const struct member *m, const struct param *q)
 {
@@ -50,8 +57,7 @@ INLINE struct apply apply_begin(const struct member *m, const struct param *q)
     else if (m->plan->keep_grads)
         a.keep = q->g;
     a.discard |= a.keep && q->replica && m->id;
-    a.plain_momentum = o->kind == OPTIM_SGD && o->momentum != 0 && o->weight_decay == 0 &&
-                       !o->nesterov && o->clip_value == 0;
+    a.plain_momentum = optim_is_plain(o);
     return a;
 }
 

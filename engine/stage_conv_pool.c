@@ -328,8 +328,8 @@ static void leave(const struct member *m, const struct param *q, const float *gr
     a.discard = m->plan->n_roots == 0;
     member_part(m, n, 16, &from, &to);
     for (long i = from; i < to; i += 16) {
-        v16 sum[SHARDS_MAX];
-        for (int s = 0; s < m->plan->shards; s++)
+        v16 sum[SHARDS_MAX] = { v_zero() };
+        for (int s = m->plan->from; s < m->plan->to; s++)
             sum[s] = v_load(grad + s * stride + i);
         apply_tree(&a, i, sum, m->plan->shards, filled);
     }

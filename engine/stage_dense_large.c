@@ -374,8 +374,8 @@ INLINE void dw_prefetch(const int nv, const struct dw *g, int tile, long e)
         UNROLL
         for (int j = 0; j < nv; j++)
             prefetch_l2(w + 16 * j);
-    for (int s = 0; s < g->apply.o->states; s++) {
-        const float *state = g->apply.s[s] + e + 8 * g->ld;
+    for (int s = 0; s < (g->apply.keep ? 1 : g->apply.o->states); s++) {
+        const float *state = (g->apply.keep ? g->apply.keep : g->apply.s[s]) + e + 8 * g->ld;
         for (int i = 0; i < DW_ROWS; i++, state += g->ld)
             UNROLL
             for (int j = 0; j < nv; j++)
@@ -396,6 +396,15 @@ INLINE void put_momentum(const int nv, const struct dw *g, long e, const v16 *su
         UNROLL
         for (int j = 0; j < nv; j++)
             apply16(&a, e + 16 * j, sum[i * nv + j]);
+}
+
+INLINE void put_keep(const int nv, const struct dw *g, long e, const v16 *sum)
+{
+    UNROLL
+    for (int i = 0; i < DW_ROWS; i++, e += g->ld)
+        UNROLL
+        for (int j = 0; j < nv; j++)
+            v_store(g->apply.keep + e + 16 * j, sum[i * nv + j]);
 }
 
 KERNEL void put_any(int nv, const struct dw *g, long e, const float *sum)
@@ -428,6 +437,8 @@ INLINE void dw_tiles(const int nv, const int shards, const struct dw *g)
         const v16 *total = part[__builtin_ctz((unsigned)shards)];
         if (momentum) {
             put_momentum(nv, g, e, total);
+        } else if (g->apply.keep) {
+            put_keep(nv, g, e, total);
         } else {
             ALIGNED float sum[DW_ROWS * MAC_VECS * 16];
             acc_store(DW_ROWS, nv, total, sum, 16 * nv);
