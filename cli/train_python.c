@@ -382,6 +382,8 @@ static int run_program(struct cli *c, const struct program *p, const struct prog
                              .threads = (int)o->threads, .grace_s = GRACE_SECONDS,
                              .backoff_s = BACKOFF_SECONDS };
     int rc = group_run(&job, on_event, &w, &r, err);
+    if (rc < 0)
+        rmdir(run);             /* when nothing ran there is nothing in it */
     if (rc == 0)
         rc = write_result(run, p, &r, err);
     if (rc == 0) {

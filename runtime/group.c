@@ -295,6 +295,8 @@ static int start_all(struct group *g, struct err *err)
     for (int i = 0; i < n && rc == 0; i++) {
         rc = member_start(&g->member[i], &g->start, err);
         g->n_alive += g->member[i].alive;
+        if (rc < 0 && i == 0 && g->start.count == 0)
+            member_forget(&g->member[0], &g->start);    /* nothing ran: leave nothing */
     }
     if (rc < 0)
         end_now(g);

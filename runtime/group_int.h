@@ -34,6 +34,8 @@ typedef int line_fn(void *arg, const struct group_event *e, struct err *err);
 void member_init(struct member *m, int rank);
 void member_done(struct member *m);             /* closes; the process is not touched */
 int member_start(struct member *m, const struct start *s, struct err *err);
+/* For one that never ran: takes the log that it would have appended to away again. */
+void member_forget(struct member *m, const struct start *s);
 /* Takes what `which` (0: stdout, 1: stderr) has now; closes it at its end. */
 int member_read(struct member *m, int which, line_fn *tell, void *arg, struct err *err);
 /* A last line that has no end, and closes both. */

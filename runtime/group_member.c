@@ -156,17 +156,33 @@ static int write_log(struct member *m, const char *data, size_t n, struct err *e
     return 0;
 }
 
+static char *log_path(const struct start *s, int rank)
+{
+    char *path;
+
+    return asprintf(&path, "%s/logs/worker-%d.log", s->run, rank) < 0 ? NULL : path;
+}
+
+void member_forget(struct member *m, const struct start *s)
+{
+    OWN_MEM char *path = log_path(s, m->rank);
+
+    if (!path)
+        return;
+    unlink(path);
+    *strrchr(path, '/') = '\0';
+    rmdir(path);                /* when there is nothing else in it */
+}
+
 static int open_log(struct member *m, const struct start *s, struct err *err)
 {
-    OWN_MEM char *path = NULL;
+    OWN_MEM char *path = log_path(s, m->rank);
     char line[160], when[32];
     time_t now = time(NULL);
     struct tm tm;
 
-    if (asprintf(&path, "%s/logs/worker-%d.log", s->run, m->rank) < 0) {
-        path = NULL;
+    if (!path)
         return err_set(err, ERR_NOMEM, "no memory for a path");
-    }
     m->log = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
     if (m->log < 0)
         return err_set(err, ERR_IO, "%s: %s", path, strerror(errno));

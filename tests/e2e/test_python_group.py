@@ -228,6 +228,17 @@ def test_a_second_signal_does_not_wait(muster, tmp_path):
     assert time.monotonic() - began < 3 and not members(run)
 
 
+def test_a_signal_between_two_starts_ends_it(muster, tmp_path):
+    run = tmp_path / "run"
+    p = start(muster, run, "--workers", 2, "--", "--die", 0, "--starts", 9, "--exit", 1)
+    while "restart 1 of 3" not in p.stderr.readline():
+        assert p.poll() is None
+    p.send_signal(signal.SIGTERM)
+    _, err = p.communicate(timeout=30)
+    assert p.returncode == 128 + signal.SIGTERM and "stopped by signal 15" in err
+    assert log(run, 0).count("--- start") == 1 and not members(run)
+
+
 def test_a_worker_that_is_stopped_can_still_be_ended(muster, tmp_path):
     run = tmp_path / "run"
     p = start(muster, run, "--", "--sleep", 600)
@@ -288,7 +299,7 @@ def test_a_command_starts_beside_its_spec(train, tmp_path):
 
 def test_dry_run_starts_nothing(train):
     out = train("--workers", "1..3", "--dry-run", "--", "--lr", "1").stdout
-    assert "workers: 1..3" in out and "--lr 1" in out and not train.run.exists()
+    assert "name: worker\nworkers: 1..3" in out and "--lr 1" in out and not train.run.exists()
 
 
 @pytest.mark.parametrize("args, code, words", [
@@ -325,6 +336,7 @@ def test_what_is_missing_is_named(train, tmp_path):
     assert done.returncode == 4 and "nothing.py: No such file" in done.stderr
     done = train("-q", check=False, env={"MUSTER_PYTHON": "/no/python"})
     assert done.returncode == 4 and 'cannot run "/no/python"' in done.stderr
+    assert not train.run.exists()               # the next try may have the same --out
 
 
 def test_a_run_is_not_written_over(train):
