@@ -191,6 +191,13 @@ static int check_args(const struct args *a, struct err *err)
     return 0;
 }
 
+static void tell_damaged(const struct rundir *dir, const char *checkpoint)
+{
+    if (rundir_damaged(dir))
+        fprintf(stderr, "muster: %s; going on from %s\n", rundir_damaged(dir),
+                checkpoint ? checkpoint : "the start: there is no other");
+}
+
 static int open_run(const struct args *a, const struct job_spec *spec, struct trainer *t,
                     struct rundir **out, struct err *err)
 {
@@ -200,6 +207,7 @@ static int open_run(const struct args *a, const struct job_spec *spec, struct tr
         return rundir_create(a->out, spec, out, err);
     if (rundir_resume(a->out, out, &checkpoint, err) < 0)
         return -(int)err->code;
+    tell_damaged(*out, checkpoint);
     if (checkpoint && trainer_load(t, checkpoint, err) < 0)
         return -(int)err->code;
     if (!a->quiet)
@@ -374,6 +382,7 @@ static int train_workers(struct cli *c, const struct args *a, const struct job_s
     if (a->resume ? rundir_open(a->out, &dir, &logged, &tested, &checkpoint, err) < 0
                   : rundir_create(a->out, spec, &dir, err) < 0)
         return -(int)err->code;
+    tell_damaged(dir, checkpoint);
     snprintf(j.dir, sizeof j.dir, "%s", rundir_path(dir));
     int cores = team_cores() / j.max;
     const struct job_config config = {

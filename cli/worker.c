@@ -40,7 +40,7 @@ static int run(struct cli *c, int argc, char **argv, struct err *err)
         return n;
     if (n > 1 || !a.join)
         return cli_usage(&command_worker, err);
-    if (!token)
+    if (!token || !*token)
         return err_set(err, ERR_DENIED, "the job's token is not in the environment (set MUSTER_TOKEN "
                        "to what is in the file \"token\" of the run's directory)");
     if (wire_token_check(token, err) < 0)

@@ -84,21 +84,37 @@ static void refuse(struct coordinator *c, struct caller *k, const struct err *wh
 {
     put(k, WIRE_REFUSED, 0, (uint64_t)why->code, why->text, strlen(why->text));
     k->closing = true;
-    record_change(c, "refused", json_pack("{s:s}", "why", why->text));
+    if (why->code != ERR_AGAIN)         /* it will ask many times */
+        record_change(c, "refused", json_pack("{s:s}", "why", why->text));
+}
+
+/* A place for a newcomer: when all are taken, that of the stranger who has waited longest, so that a
+ * crowd of them keeps nobody out for long. NULL: none is to be had. */
+static struct caller *find_place(struct coordinator *c)
+{
+    struct caller *oldest = NULL;
+
+    for (int i = 0; i < CALLERS_MAX; i++) {
+        struct caller *k = &c->caller[i];
+        if (k->fd < 0)
+            return k;
+        if (k->kind == CALLER_NEW && !wire_in_proved(k->in) && (!oldest || k->since < oldest->since))
+            oldest = k;
+    }
+    if (oldest)
+        drop(oldest);
+    return oldest;
 }
 
 static void accept_all(struct coordinator *c)
 {
     for (int fd; (fd = wire_accept(c->config->listener)) >= 0;) {
-        struct caller *k = NULL;
-        for (int i = 0; i < CALLERS_MAX && !k; i++)
-            if (c->caller[i].fd < 0)
-                k = &c->caller[i];
+        struct caller *k = find_place(c);
         if (!k) {
             close(fd);
             continue;
         }
-        *k = (struct caller){ .fd = fd, .heard = clock_seconds() };
+        *k = (struct caller){ .fd = fd, .heard = clock_seconds(), .since = clock_seconds() };
         fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
         k->in = wire_in_new(c->config->token, &k->out);
         if (!k->in)
@@ -350,7 +366,16 @@ static void on_beat(struct caller *k, const json_t *doc)
     k->bytes_per_step = json_number_value(json_object_get(doc, "bytes_per_step"));
 }
 
-static void on_event(struct coordinator *c, struct caller *k, const json_t *doc)
+/* The word of the first of the list counts while its generation is at work. What it has done before is
+ * told anew after the next go, in order: results, then the checkpoint that stands for them. */
+static bool counts(const struct coordinator *c, const struct caller *k, const struct wire_header *h)
+{
+    return k->kind == CALLER_WORKER && is_first(c, k) && roster_phase(c->roster) == ROSTER_RUNNING &&
+           h->generation == roster_generation(c->roster);
+}
+
+static void on_event(struct coordinator *c, struct caller *k, const struct wire_header *h,
+                     const json_t *doc)
 {
     struct err err = { 0 };
 
@@ -359,7 +384,7 @@ static void on_event(struct coordinator *c, struct caller *k, const json_t *doc)
         k->suspected_at = clock_seconds();
         return;
     }
-    if (!is_first(c, k) && strcmp(text_of(doc, "kind"), "failed") != 0)
+    if (!counts(c, k, h) && strcmp(text_of(doc, "kind"), "failed") != 0)
         return;
     if (record_event(c, doc, &err) < 0) {
         c->failed = err;
@@ -373,7 +398,7 @@ static void on_message(struct coordinator *c, struct caller *k, const struct wir
     struct err err = { 0 };
 
     if (h->kind == WIRE_RESULTS || h->kind == WIRE_STATE) {
-        if (k->kind != CALLER_WORKER || !is_first(c, k))
+        if (!counts(c, k, h))
             return;
         if (h->kind == WIRE_STATE) {
             buf_clear(&c->state);
@@ -398,7 +423,7 @@ static void on_message(struct coordinator *c, struct caller *k, const struct wir
     else if (h->kind == WIRE_BEAT)
         on_beat(k, doc);
     else if (h->kind == WIRE_EVENT)
-        on_event(c, k, doc);
+        on_event(c, k, h, doc);
     else if (h->kind == WIRE_READY)
         roster_ready(c->roster, k->id, h->generation,
                      (long)json_integer_value(json_object_get(doc, "step")));
@@ -454,6 +479,8 @@ static void write_caller(struct coordinator *c, struct caller *k)
             return;
         }
         k->sent += (size_t)n;
+        if (k->kind == CALLER_NEW)
+            k->heard = clock_seconds();
     }
     if (k->fd < 0)
         return;
@@ -618,10 +645,12 @@ static void judge_silence(struct coordinator *c, double now)
         struct caller *k = &c->caller[i];
         if (k->fd < 0)
             continue;
-        if (k->kind == CALLER_NEW && now - k->heard > STRANGER_SECONDS)
+        /* What a stranger sends buys no time; one who is known may take long over a file. */
+        double last = k->kind == CALLER_NEW && !wire_in_proved(k->in) ? k->since : k->heard;
+        if (k->kind == CALLER_NEW && now - last > STRANGER_SECONDS)
             drop(k);
         else if (k->kind == CALLER_WORKER && now - k->heard > SILENT_BEATS * c->beat &&
-                 roster_size(c->roster) > c->min && roster_size(c->roster) > 1)
+                 roster_size(c->roster) > 1)
             lose(c, k, "silent");
     }
 }
@@ -667,8 +696,10 @@ static int restore(struct coordinator *c, struct err *err)
         const json_t *ids = json_object_get(doc, "workers");
         for (size_t i = 0; i < json_array_size(ids) && n < ROSTER_MAX; i++)
             known[n++] = (uint64_t)json_integer_value(json_array_get(ids, i));
-        c->min = (int)json_integer_value(json_object_get(doc, "min"));
-        c->max = (int)json_integer_value(json_object_get(doc, "max"));
+        if (json_object_get(doc, "min"))        /* as it was resized, before a restart */
+            c->min = (int)json_integer_value(json_object_get(doc, "min"));
+        if (json_object_get(doc, "max"))
+            c->max = (int)json_integer_value(json_object_get(doc, "max"));
     }
     c->roster = roster_new(trainer_plan(c->config->trainer)->shards, c->min,
                            (uint64_t)json_integer_value(json_object_get(doc, "generation")),
@@ -712,6 +743,7 @@ static int open_coordinator(struct coordinator *c, struct err *err)
 /* Says good bye and gives the bytes a moment to leave. */
 static void close_coordinator(struct coordinator *c)
 {
+    char path[4096 + 32];
     double until = clock_seconds() + 1;
     bool busy = true;
 
@@ -735,6 +767,8 @@ static void close_coordinator(struct coordinator *c)
     }
     for (int i = 0; i < CALLERS_MAX; i++)
         drop(&c->caller[i]);
+    snprintf(path, sizeof path, "%s/job.json", rundir_path(c->config->dir));
+    unlink(path);               /* nobody answers there any more */
     roster_free(c->roster);
     buf_done(&c->state);
     if (c->history >= 0)

@@ -22,6 +22,7 @@ struct caller {
     struct buf out;
     size_t sent;                /* bytes of `out` */
     double heard;               /* when it last said something */
+    double since;               /* when it came: a stranger's time runs from there */
     bool closing;               /* when `out` is empty */
     long step;                  /* by its last beat */
     double bytes_per_step;

@@ -25,10 +25,11 @@
 
 enum {
     TICK_MS = 50,
-    FAILURES_MAX = 5,           /* of workers that end at once, before it is the job's fault */
+    FAILURES_MAX = 5,           /* children that fail by themselves, before it is the job's fault */
     PATH_SIZE = 4096 + 32,
 };
-static const double AT_ONCE = 1;        /* seconds: a worker that ends within them never worked */
+/* A child that fails within so many seconds never worked: loading the data takes some of them. */
+static const double AT_ONCE = 10;
 static const double GRACE = 3;          /* seconds that children have to end */
 
 struct child {
@@ -40,7 +41,7 @@ struct job {
     const struct job_config *config;
     struct job_desk desk;
     struct child worker[ROSTER_MAX];
-    pid_t coordinator;
+    struct child coordinator;
     int word;                   /* the coordinator's last word, a struct err, comes from here */
     int max;
     int failures;
@@ -82,7 +83,7 @@ static int start_coordinator(struct job *j, struct err *err)
     if (j->word >= 0)
         close(j->word);
     j->word = ends[0];
-    j->coordinator = pid;
+    j->coordinator = (struct child){ pid, clock_seconds() };
     return 0;
 }
 
@@ -130,16 +131,23 @@ static int count_workers(const struct job *j)
     return n;
 }
 
-/* A worker that was killed is replaced; one that ends by itself at once, again and again, is not. */
-static void worker_ended(struct job *j, struct child *w, int status)
+/* By an error or a fault of its own, not because somebody killed it. */
+static bool failed_by_itself(int status)
 {
-    bool killed = WIFSIGNALED(status);
+    if (!WIFSIGNALED(status))
+        return WEXITSTATUS(status) != 0;
+    int sig = WTERMSIG(status);
+    return sig == SIGSEGV || sig == SIGBUS || sig == SIGILL || sig == SIGFPE || sig == SIGABRT;
+}
 
-    if (!killed && WEXITSTATUS(status) != 0 && clock_seconds() - w->started < AT_ONCE)
+/* A child that was killed is replaced; when they fail by themselves, again and again, they are not. */
+static void child_ended(struct job *j, struct child *k, int status)
+{
+    if (failed_by_itself(status) && clock_seconds() - k->started < AT_ONCE)
         j->failures++;
     else
         j->failures = 0;
-    w->pid = 0;
+    k->pid = 0;
 }
 
 /* True when the coordinator ended by itself. */
@@ -149,14 +157,14 @@ static bool reap(struct job *j, struct err *err)
     bool ended = false;
 
     for (pid_t pid; (pid = waitpid(-1, &status, WNOHANG)) > 0;) {
-        if (pid == j->coordinator) {
-            j->coordinator = 0;
+        if (pid == j->coordinator.pid) {
+            child_ended(j, &j->coordinator, status);
             ended = read(j->word, err, sizeof *err) == sizeof *err;
             continue;
         }
         for (int i = 0; i < ROSTER_MAX; i++)
             if (j->worker[i].pid == pid)
-                worker_ended(j, &j->worker[i], status);
+                child_ended(j, &j->worker[i], status);
     }
     return ended;
 }
@@ -173,8 +181,8 @@ static void end_children(struct job *j)
     for (int i = 0; i < ROSTER_MAX; i++)
         if (j->worker[i].pid)
             kill(j->worker[i].pid, SIGKILL);
-    if (j->coordinator)
-        kill(j->coordinator, SIGKILL);
+    if (j->coordinator.pid)
+        kill(j->coordinator.pid, SIGKILL);
     while (waitpid(-1, NULL, 0) > 0 || errno == EINTR)
         continue;
 }
@@ -192,6 +200,26 @@ static int write_token(const char *dir, const char *token, struct err *err)
     return rc;
 }
 
+/* A run that goes on has as many workers as it is given now, whatever it was resized to before. */
+static int forget_size(const char *dir, struct err *err)
+{
+    char path[PATH_SIZE];
+    OWN_MEM char *text = NULL;
+    struct err ignored;
+
+    snprintf(path, sizeof path, "%s/roster.json", dir);
+    if (files_read(path, 1 << 20, &text, NULL, &ignored) < 0)
+        return 0;
+    OWN_JSON json_t *doc = json_loads(text, 0, NULL);
+    if (!doc)
+        return 0;               /* damaged: the coordinator says so */
+    json_object_del(doc, "min");
+    json_object_del(doc, "max");
+    OWN_MEM char *now = json_dumps(doc, JSON_COMPACT);
+    return now ? files_write(path, now, strlen(now), err)
+               : err_set(err, ERR_NOMEM, "no memory for roster.json");
+}
+
 static int open_desk(struct job *j, struct err *err)
 {
     const char *given = getenv("MUSTER_TOKEN");
@@ -205,7 +233,7 @@ static int open_desk(struct job *j, struct err *err)
     if (!given && wire_token_new(token, err) < 0)
         return -(int)err->code;
     snprintf(j->desk.token, sizeof j->desk.token, "%s", given ? given : token);
-    if (write_token(j->config->dir, j->desk.token, err) < 0)
+    if (write_token(j->config->dir, j->desk.token, err) < 0 || forget_size(j->config->dir, err) < 0)
         return -(int)err->code;
     return wire_listen(listen, &j->desk.listener, j->desk.address, sizeof j->desk.address, err);
 }
@@ -230,11 +258,16 @@ int job_find(const char *dir, struct job_desk *out, struct err *err)
     char path[PATH_SIZE];
     OWN_MEM char *text = NULL, *token = NULL;
 
+    snprintf(path, sizeof path, "%s/run.json", dir);
+    const bool ended = access(path, F_OK) == 0;
     snprintf(path, sizeof path, "%s/job.json", dir);
-    if (files_read(path, 1 << 16, &text, NULL, err) < 0)
-        return err->code == ERR_MISSING ?
-               err_set(err, ERR_MISSING, "%s: no job of many workers runs here (muster train SPEC "
-                       "--workers N --out %s starts one)", dir, dir) : -(int)err->code;
+    if (files_read(path, 1 << 16, &text, NULL, err) < 0 && err->code != ERR_MISSING)
+        return -(int)err->code;
+    if (!text && ended)
+        return err_set(err, ERR_MISSING, "%s: the job has ended; its model is there", dir);
+    if (!text)
+        return err_set(err, ERR_MISSING, "%s: no job of many workers runs here (muster train SPEC "
+                       "--workers N --out %s starts one)", dir, dir);
     snprintf(path, sizeof path, "%s/token", dir);
     if (files_read(path, JOB_TOKEN - 1, &token, NULL, err) < 0)
         return -(int)err->code;
@@ -252,11 +285,11 @@ int job_find(const char *dir, struct job_desk *out, struct err *err)
 
 static int keep_going(struct job *j, struct err *err)
 {
-    if (!j->coordinator && start_coordinator(j, err) < 0)
-        return -(int)err->code;
     if (j->failures >= FAILURES_MAX)
         return err_set(err, ERR_IO, "%d workers in a row ended as soon as they were started (their "
                        "last words are above)", j->failures);
+    if (!j->coordinator.pid && start_coordinator(j, err) < 0)
+        return -(int)err->code;
     if (j->stopping)
         return 0;
     for (int n = count_workers(j); n < wanted_workers(j); n++)
@@ -277,7 +310,7 @@ static int loop(struct job *j, struct err *err)
             if (j->stopping)
                 return err_set(err, ERR_CONFLICT, "stopped at once");
             j->stopping = true;
-            kill(j->coordinator, SIGTERM);
+            kill(j->coordinator.pid, SIGTERM);
         }
         if (reap(j, err))
             return -(int)err->code;

@@ -31,6 +31,7 @@ struct rundir {
     bool best_new;
     long best_step;
     char last[NAME_SIZE];               /* checkpoint */
+    struct err damaged;                 /* the newest checkpoint that was passed over; code 0: none */
     double saved_at;                    /* time of the last checkpoint, or of the start */
     /* the line of steps that is being gathered */
     double loss_sum;
@@ -111,6 +112,11 @@ void rundir_free(struct rundir *r)
 const char *rundir_path(const struct rundir *r)
 {
     return r->path;
+}
+
+const char *rundir_damaged(const struct rundir *r)
+{
+    return r->damaged.code ? r->damaged.text : NULL;
 }
 
 const char *rundir_last_checkpoint(const struct rundir *r)
@@ -438,19 +444,21 @@ static int cut_metrics(struct rundir *r, long step, struct err *err)
 }
 
 /* A checkpoint that cannot be read (cut off by a full disk of old, or damaged) is passed over. */
-static char *newest_good(const struct rundir *r, long *out_step)
+static char *newest_good(struct rundir *r, long *out_step)
 {
     char dir[NAME_SIZE], path[NAME_SIZE];
 
     snprintf(dir, sizeof dir, "%s/checkpoints", r->path);
     for (long step = LONG_MAX; (step = find_checkpoint(dir, step)) >= 0;) {
         OWN(safetensors) s = NULL;
-        struct err ignored;
+        struct err why = { 0 };
         checkpoint_path(r, step, path, sizeof path);
-        if (safetensors_open(path, &s, &ignored) == 0) {
+        if (safetensors_open(path, &s, &why) == 0) {
             *out_step = step;
             return strdup(path);
         }
+        if (!r->damaged.code)
+            r->damaged = why;
     }
     return NULL;
 }
@@ -478,6 +486,14 @@ static int read_metrics(struct rundir *r, long *out_logged, long *out_tested, st
     return 0;
 }
 
+static int check_run(const char *path, struct err *err)
+{
+    if (exists(path, "metrics.jsonl"))
+        return 0;
+    return err_set(err, ERR_MISSING, "%s: holds no run to go on with (the directory of a run has "
+                   "metrics.jsonl)", path);
+}
+
 int rundir_open(const char *path, struct rundir **out, long *out_logged, long *out_tested,
                 char **out_checkpoint, struct err *err)
 {
@@ -488,7 +504,7 @@ int rundir_open(const char *path, struct rundir **out, long *out_logged, long *o
         return -(int)err->code;
     snprintf(r->path, sizeof r->path, "%s", path);
     *out_logged = *out_tested = 0;
-    if (open_files(r, err) < 0 || read_metrics(r, out_logged, out_tested, err) < 0)
+    if (check_run(path, err) < 0 || open_files(r, err) < 0 || read_metrics(r, out_logged, out_tested, err) < 0)
         return -(int)err->code;
     char *checkpoint = newest_good(r, &step);
     if (checkpoint)
@@ -506,9 +522,8 @@ int rundir_resume(const char *path, struct rundir **out, char **out_checkpoint, 
     if (!r)
         return -(int)err->code;
     snprintf(r->path, sizeof r->path, "%s", path);
-    if (!exists(path, "metrics.jsonl"))
-        return err_set(err, ERR_MISSING, "%s: holds no run to go on with (the directory of a run "
-                       "has metrics.jsonl)", path);
+    if (check_run(path, err) < 0)
+        return -(int)err->code;
     char *checkpoint = newest_good(r, &step);
     if (open_files(r, err) < 0 || cut_metrics(r, step, err) < 0) {
         free(checkpoint);

@@ -41,6 +41,8 @@ const char *rundir_path(const struct rundir *r);
 /* The largest step below `below` that the run at `path` keeps a checkpoint of; -1: none. */
 long rundir_find_checkpoint(const char *path, long below);
 const char *rundir_last_checkpoint(const struct rundir *r);     /* NULL: none in this process */
+/* What is wrong with a newer checkpoint that was passed over on opening; NULL: nothing. */
+const char *rundir_damaged(const struct rundir *r);
 
 /* One event of a trainer: lines, scalars, and checkpoints when they are due. `log_every` steps are
  * told by one line. */

@@ -22,6 +22,10 @@
 
 enum { LINK_MS = 3000 };
 
+/* How long a worker waits for a job that it was started before, and for a coordinator that is there
+ * and still reads its data. */
+static const double REACH_SECONDS = 10, READING_SECONDS = 300;
+
 /* A checkpoint that an epoch asks for waits until the one before is this old. */
 static const double CHECKPOINT_SECONDS = 1;
 
@@ -409,15 +413,34 @@ static void name_host(char *out, size_t size)
         gethostname(out, size - 1);
 }
 
+/* Somebody who answers at `join` and knows the token; for a while, as the job may be about to start. */
+static int reach(const char *join, const char *token, int *out_fd, struct err *err)
+{
+    double begun = clock_seconds();
+
+    for (;;) {
+        OWN_FD int fd = -1;
+        if (wire_connect(join, 5000, &fd, err) == 0 && wire_prove(fd, token, 5000, err) == 0) {
+            *out_fd = fd;
+            fd = -1;
+            return 0;
+        }
+        double patience = fd >= 0 && err->code == ERR_AGAIN ? READING_SECONDS : REACH_SECONDS;
+        if ((err->code != ERR_IO && err->code != ERR_AGAIN) || clock_seconds() - begun > patience)
+            return -(int)err->code;
+        usleep(100000);
+    }
+}
+
 /* The address by which this host reaches the coordinator, with any port. */
-static int own_address(const char *join, char *out, size_t size, struct err *err)
+static int own_address(const char *join, const char *token, char *out, size_t size, struct err *err)
 {
     struct sockaddr_storage at;
     socklen_t n = sizeof at;
     char host[64];
     OWN_FD int fd = -1;
 
-    if (wire_connect(join, 5000, &fd, err) < 0)
+    if (reach(join, token, &fd, err) < 0)
         return -(int)err->code;
     if (getsockname(fd, (struct sockaddr *)&at, &n) < 0 ||
         getnameinfo((struct sockaddr *)&at, n, host, sizeof host, NULL, 0, NI_NUMERICHOST) != 0)
@@ -448,7 +471,7 @@ static int open_worker(struct worker *w, struct err *err)
     trainer_mark(w->trainer, w->mark);
     name_host(w->host, sizeof w->host);
     snprintf(w->address, sizeof w->address, "%s", c->listen ? c->listen : "");
-    if (!c->listen && own_address(c->join, w->address, sizeof w->address, err) < 0)
+    if (!c->listen && own_address(c->join, c->token, w->address, sizeof w->address, err) < 0)
         return -(int)err->code;
     p = trainer_plan(w->trainer);
     const struct mesh_config m = {
@@ -521,7 +544,7 @@ int worker_fetch_spec(const char *join, const char *token, struct job_spec **out
     OWN_BUF body = BUF_INIT;
     OWN_FD int fd = -1;
 
-    if (wire_connect(join, 5000, &fd, err) < 0 || wire_prove(fd, token, 5000, err) < 0 ||
+    if (reach(join, token, &fd, err) < 0 ||
         wire_send(fd, &ask, hello, 5000, err) < 0 || wire_receive(fd, &h, &body, 5000, err) < 0)
         return -(int)err->code;
     if (h.kind == WIRE_REFUSED)

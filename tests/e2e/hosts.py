@@ -114,6 +114,7 @@ class Job(Process):
         return json.loads(done.stdout)
 
     def wait_step(self, step, seconds=60):
+        self.address()
         wait_for(lambda: self.status()["step"] >= step, seconds, self.story)
 
     def pids(self):

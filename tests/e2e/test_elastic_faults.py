@@ -1,0 +1,401 @@
+"""What goes wrong in a job of many workers is said in one clear sentence, and the job goes on or
+stops with nothing lost: at its end, here or resumed, the model is that of one undisturbed process."""
+import os
+import re
+import signal
+import socket
+import time
+from pathlib import Path
+
+import pytest
+from hosts import (LENET, TOKEN, Alone, Caller, Job, alive, chain, digest, settings, stop_and_go,
+                   wait_for)
+
+SLOW = 40               # steps a second: the 120 steps of LENET take three seconds
+LONG = ["epochs=10", *LENET[1:]]
+OFTEN = ["checkpoint.every=10 steps"]
+
+
+@pytest.fixture(scope="module")
+def alone(muster, tmp_path_factory):
+    return Alone(muster, tmp_path_factory.mktemp("alone"))
+
+
+@pytest.fixture
+def lenet(root):
+    return root / "examples/fashion-lenet/train.yaml"
+
+
+@pytest.fixture
+def job_of(muster, lenet, tmp_path):
+    """job_of(workers, ...) starts a job of LENET; all of them are ended with the test."""
+    jobs = []
+
+    def start(workers, *words, changes=LENET, pace=SLOW, out=tmp_path / "run", **kw):
+        jobs.append(Job(muster, lenet, out, workers, *words, changes=changes, pace=pace, **kw))
+        return jobs[-1]
+
+    yield start
+    for job in jobs:
+        job.__exit__()
+
+
+def one_sentence(said):
+    """What was said is one line that names the program; the line."""
+    lines = [line for line in said.splitlines() if line]
+    assert len(lines) == 1 and lines[0].startswith("muster: "), said
+    return lines[0]
+
+
+# ------------------------------------------------------------------ deaths, pauses, sizes
+
+
+def test_a_killed_worker_is_replaced(job_of, lenet, alone):
+    job = job_of("2..3")
+    job.wait_team(3)
+    os.kill(job.pids()[0], signal.SIGKILL)
+    job.wait_event("join", 4)
+    assert job.digest() == alone(lenet, LENET)
+    assert chain(job.out) == alone.chain(lenet, LENET)
+
+
+def test_a_worker_that_sleeps_is_fenced_off_and_comes_back(job_of, lenet, alone):
+    job = job_of("1..3", changes=LONG)
+    job.wait_team(3)
+    pid = job.pids()[1]
+    stop_and_go(pid, 2)
+    lost = job.wait_event("lost")
+    joined = job.wait_event("join", 4)
+    assert joined["pid"] == pid and joined["t"] > lost["t"]
+    assert job.digest() == alone(lenet, LONG)
+    assert chain(job.out) == alone.chain(lenet, LONG)
+
+
+def test_a_killed_coordinator_is_replaced_and_nobody_starts_over(job_of, lenet, alone):
+    job = job_of("2..3", changes=LONG)
+    job.wait_team(3)
+    pids = job.pids()
+    os.kill(job.coordinator(), signal.SIGKILL)
+    job.wait_event("start", 2)
+    assert {h["pid"] for h in [job.wait_event("back", n) for n in (1, 2, 3)]} == set(pids)
+    assert job.digest() == alone(lenet, LONG)
+    assert chain(job.out) == alone.chain(lenet, LONG)
+    steps = [h["step"] for h in job.history("go")]
+    assert steps == sorted(steps) and steps[-1] > 0
+
+
+def test_resize_up_and_down_while_it_runs(muster, job_of, lenet, alone):
+    job = job_of(1, changes=LONG)
+    job.wait_team(1)
+    said = muster("resize", job.out, "1..4").stdout
+    assert "1..4 workers from now on" in said
+    job.wait_team(4)
+    muster("resize", job.out, 2)
+    job.wait_team(2)
+    assert len(wait_for(lambda: len(job.children()) == 3 and job.children())) == 3
+    muster("resize", job.out, 3)
+    job.wait_team(3)
+    assert job.digest() == alone(lenet, LONG)
+    assert chain(job.out) == alone.chain(lenet, LONG)
+
+
+@pytest.mark.parametrize("size", ["0", "3..2", "65", "many"])
+def test_resize_refuses_what_cannot_be(size, muster, job_of):
+    job = job_of(1)
+    job.wait_team(1)
+    done = muster("resize", job.out, size, check=False)
+    assert done.returncode and one_sentence(done.stderr)
+    assert job.status()["max"] == 1
+
+
+def test_resize_and_top_say_when_there_is_no_job(muster, tmp_path):
+    for words in (["resize", tmp_path, "2"], ["top", tmp_path, "--once"]):
+        done = muster(*words, check=False)
+        assert done.returncode and "no job of many workers runs here" in one_sentence(done.stderr)
+
+
+def test_resize_and_top_say_when_the_job_has_ended(muster, job_of):
+    job = job_of(1, pace=0)
+    assert job.end() == 0, job.said
+    for words in (["resize", job.out, "2"], ["top", job.out, "--once"]):
+        done = muster(*words, check=False)
+        assert done.returncode and "has ended" in one_sentence(done.stderr)
+
+
+# ------------------------------------------------------------------ the end of everything
+
+
+def test_kill_everything_and_resume(job_of, lenet, alone):
+    changes = LENET + OFTEN
+    job = job_of(3, changes=changes)
+    job.wait_event("checkpoint", 2)
+    everybody = [job.pid, *job.children()]
+    for pid in everybody:
+        os.kill(pid, signal.SIGKILL)
+    job.end()
+    wait_for(lambda: not any(map(alive, everybody)))
+    again = job_of(2, "--resume", changes=changes)
+    assert again.digest() == alone(lenet, changes)
+    assert again.history("load")[0]["step"] >= 20
+    assert chain(again.out) == alone.chain(lenet, changes)
+
+
+def test_a_killed_supervisor_leaves_nobody_behind(job_of, lenet, alone):
+    changes = LENET + OFTEN
+    job = job_of(3, changes=changes)
+    job.wait_event("checkpoint")
+    children = job.children()
+    assert len(children) == 4
+    job.kill()
+    wait_for(lambda: not any(map(alive, children)), 5, f"{children} live on")
+    again = job_of(1, "--resume", changes=changes)
+    assert again.digest() == alone(lenet, changes)
+
+
+def test_ctrl_c_saves_and_says_how_to_go_on(muster, lenet, job_of, alone, tmp_path):
+    job = job_of(2, process_group=0)
+    job.wait_step(20)
+    os.killpg(job.pid, signal.SIGINT)           # as a terminal does: to everybody
+    assert job.end() == 0, job.said
+    said = re.search(r"stopped at step (\d+).*To go on:\n  (muster train .*)\n", job.said)
+    assert said and "--workers 2" in said[2] and "--resume" in said[2], job.said
+    assert list((job.out / "checkpoints").glob(f"step-{said[1]}.*"))
+    words = [w.strip("'") for w in said[2].split()[1:]]
+    muster(*words, "--quiet", env={"MUSTER_TOKEN": TOKEN})
+    assert digest(job.out) == alone(lenet, LENET)
+
+
+def test_a_stopped_job_goes_on_in_one_process_and_back(muster, lenet, job_of, alone):
+    changes = LENET + OFTEN
+    job = job_of(2, changes=changes)
+    job.wait_step(30)
+    job.terminate()
+    assert job.end() == 0, job.said
+    muster("train", lenet, "--out", job.out, "--resume", "--quiet", *settings(changes))
+    assert digest(job.out) == alone(lenet, changes)
+
+
+def test_resume_takes_the_number_of_workers_it_is_given(job_of, lenet, alone):
+    job = job_of(3)
+    job.wait_step(10)
+    job.terminate()
+    assert job.end() == 0, job.said
+    again = job_of(1, "--resume")
+    again.wait_event("start", 2)
+    assert again.digest() == alone(lenet, LENET)
+    assert len(again.history("go")[-1]["workers"]) == 1
+
+
+def test_resume_of_what_is_no_run_is_refused(job_of, tmp_path):
+    (tmp_path / "empty").mkdir()
+    job = job_of(2, "--resume", out=tmp_path / "empty")
+    assert job.end() and "holds no run to go on with" in one_sentence(job.said)
+
+
+# ------------------------------------------------------------------ disks
+
+
+def test_a_disk_that_fills_during_a_checkpoint_costs_that_checkpoint(job_of, lenet, alone):
+    """The checkpoint's own file cannot be had; the rest of the disk is fine."""
+    changes = LENET + OFTEN
+    job = job_of(2, changes=changes)
+    job.wait_event("checkpoint", 2)
+    (job.out / "checkpoints").rename(job.out / "kept")
+    (job.out / "checkpoints").write_text("in the way")
+    failed = wait_for(lambda: [h for h in job.history("checkpoint") if "failed" in h])[0]
+    (job.out / "checkpoints").unlink()
+    (job.out / "kept").rename(job.out / "checkpoints")
+    assert job.digest() == alone(lenet, changes)
+    assert f"the checkpoint of step {failed['step']} was not written" in job.said
+    assert "the job goes on" in job.said
+
+
+def test_a_full_disk_stops_the_job_with_nothing_lost(job_of, lenet, alone, tmp_path):
+    changes = LENET + OFTEN
+    full = job_of(2, changes=changes, env={"MUSTER_FAULT": "write:30"})
+    assert full.end() != 0
+    assert "the disk is full" in full.said, full.said
+    assert "was not written; still good: " in full.said
+    again = job_of(2, "--resume", changes=changes)
+    assert again.digest() == alone(lenet, changes)
+    assert again.history("load")
+
+
+@pytest.mark.parametrize("harm", ["cut", "bits", "empty"])
+@pytest.mark.parametrize("workers", [None, 2])
+def test_a_corrupt_checkpoint_is_passed_over_and_named(harm, workers, muster, job_of, lenet, alone):
+    changes = LENET + OFTEN
+    job = job_of(2, changes=changes)
+    job.wait_event("checkpoint", 3)
+    job.kill()
+    job.end()
+    def step(path):
+        return int(path.name.split("-")[1].split(".")[0])
+    before, newest = sorted((job.out / "checkpoints").glob("step-*"), key=step)[-2:]
+    raw = bytearray(newest.read_bytes())
+    if harm == "bits":
+        raw[-100] ^= 1
+    newest.write_bytes(raw if harm == "bits" else raw[:len(raw) // 2] if harm == "cut" else b"")
+    if workers:
+        again = job_of(workers, "--resume", changes=changes)
+        assert again.digest() == alone(lenet, changes)
+        said = again.said
+        assert again.history("load")[0]["step"] == step(before)
+    else:
+        said = muster("train", lenet, "--out", job.out, "--resume", "--quiet",
+                      *settings(changes)).stderr
+        assert digest(job.out) == alone(lenet, changes)
+    assert newest.name in one_sentence(said) and f"going on from {before}" in said
+
+
+# ------------------------------------------------------------------ who is refused
+
+
+def test_a_wrong_token_is_refused(job_of, lenet, alone):
+    job = job_of(1)
+    hand = job.join(env={"MUSTER_TOKEN": "another token, long enough"})
+    assert hand.end(20) and "the token is not this job's" in one_sentence(hand.said)
+    with pytest.raises(PermissionError):
+        Caller(job.address(), "another token, long enough")
+    assert job.digest() == alone(lenet, LENET)
+
+
+def test_a_worker_without_a_token_is_told_where_it_is(muster, job_of):
+    job = job_of(1)
+    job.wait_event("start")
+    for env, says in (({"MUSTER_TOKEN": "short"}, "has 5 characters, it needs 16"),
+                      ({"MUSTER_TOKEN": ""}, "the file \"token\"")):
+        hand = job.join(env=env)
+        assert hand.end(20) and says in one_sentence(hand.said)
+
+
+def test_a_job_with_a_short_token_does_not_start(job_of):
+    job = job_of(1, env={"MUSTER_TOKEN": "short"})
+    assert job.end(20) and "has 5 characters, it needs 16" in one_sentence(job.said)
+
+
+def test_the_token_is_for_this_user_alone(muster, lenet, tmp_path):
+    with Job(muster, lenet, tmp_path / "run", 1, changes=LENET, pace=SLOW) as job:
+        job.wait_event("start")
+        at = job.out / "token"
+        assert at.stat().st_mode & 0o777 == 0o600
+        for pid in [job.pid, *job.children()]:
+            assert at.read_text() not in Path(f"/proc/{pid}/cmdline").read_text()
+
+
+def hello(job, **changed):
+    """What a worker of this job would say."""
+    return {"role": "worker", "version": "0.1.0", "numerics": 1, "mark": "?", "data": "?",
+            "address": "127.0.0.1:1", "host": "here", "pid": 1, "id": 0, **changed}
+
+
+def refusal(job, **changed):
+    with Caller(job.address()) as caller:
+        caller.send("HELLO", hello(job, **changed))
+        kind, text = caller.receive()
+        assert kind == "REFUSED" and caller.closed()
+        return text.decode()
+
+
+def test_a_worker_of_another_version_or_numerics_is_refused(muster, job_of, lenet, alone):
+    job = job_of(1)
+    version = re.search(r"\d+\.\d+\.\d+", muster("--version").stdout)[0]
+    assert "this worker is muster 9.9.9, the job runs " + version in refusal(job, version="9.9.9")
+    assert "numerics version 999" in refusal(job, version=version, numerics=999)
+    assert job.digest() == alone(lenet, LENET)
+    assert {h["event"] for h in job.history() if "why" in h} == {"refused"}
+
+
+def test_a_protocol_of_another_version_is_refused(job_of, lenet, alone):
+    job = job_of(1)
+    with Caller(job.address(), prove=False) as caller:
+        caller.receive()
+        caller.send("CHALLENGE", bytes(64), version=7)
+        assert caller.closed()
+    assert job.digest() == alone(lenet, LENET)
+
+
+def test_another_spec_and_other_data_are_refused(muster, job_of, lenet, alone, tmp_path):
+    job = job_of(1, changes=LONG)
+    other = job.join(lenet, *settings(LONG), "--set", "optimizer.sgd.lr=0.002")
+    assert other.end(60) and "another spec than the job" in one_sentence(other.said)
+    rows = job.join(lenet, *settings(LONG), "--set", "limit=232")
+    assert rows.end(60) and "another spec than the job" in one_sentence(rows.said)
+    assert job.digest() == alone(lenet, LONG)
+
+
+def test_other_data_under_the_same_name_is_refused(muster, job_of, root, data_dir, alone, tmp_path):
+    spec = root / "examples/fit-a-line/train.yaml"
+    changes = ["epochs=3", "stop.test_loss.below=0"]
+    mine = tmp_path / "data/boston_house_prices.csv"
+    mine.parent.mkdir()
+    text = (data_dir / mine.name).read_text()
+    mine.write_text(text.replace("0.00632", "0.00633", 1))
+    job = Job(muster, spec, tmp_path / "run", 1, changes=changes, pace=20)
+    with job:
+        hand = job.join(spec, *settings(changes), env={"MUSTER_DATA": str(mine.parent)})
+        assert hand.end(60) and "reads other data than the job" in one_sentence(hand.said)
+        assert job.digest() == alone(spec, changes)
+
+
+# ------------------------------------------------------------------ strangers
+
+
+GARBAGE = [b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", bytes(200), os.urandom(4096), b"musW" + b"\xff" * 300,
+           b"musW\x01\x00\x00\x00" + bytes(16) + b"\xff" * 8, b"\n"]
+
+
+def memory(pid):
+    return int(re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())[1])
+
+
+@pytest.mark.parametrize("whose", ["coordinator", "worker"])
+def test_garbage_on_a_port_is_dropped(whose, job_of, lenet, alone):
+    job = job_of(2, changes=LONG)
+    job.wait_team(2)
+    worker = job.status()["workers"][0]
+    pid, address = ((job.coordinator(), job.address()) if whose == "coordinator" else
+                    (worker["pid"], worker["address"]))
+    before = memory(pid)
+    host, port = address.split(":")
+    for garbage in GARBAGE * 10:
+        with socket.create_connection((host, int(port)), timeout=10) as s:
+            try:
+                s.sendall(garbage)
+                s.shutdown(socket.SHUT_WR)
+            except OSError:
+                pass                    # it hung up first
+    # A header that announces much, from one who knows the token, takes what comes and no more.
+    with Caller(address) as caller:
+        caller.send("STATE", b"x" * 1000, length=1 << 35)
+        caller.send("POST", b"x" * 1000, length=1 << 33)
+    assert memory(pid) - before < 20000, "kB"
+    assert len(job.status()["workers"]) == 2
+    assert job.digest() == alone(lenet, LONG)
+    assert len(job.history("go")) == 1
+
+
+@pytest.mark.parametrize("whose", ["coordinator", "worker"])
+def test_a_stranger_who_stays_is_shown_the_door(whose, job_of, lenet, alone):
+    """Silent, or a byte at a time, or in numbers: the places are for workers."""
+    job = job_of(2, changes=LONG)
+    job.wait_team(2)
+    address = job.address() if whose == "coordinator" else job.status()["workers"][0]["address"]
+    crowd = [Caller(address, prove=False) for _ in range(150)]
+    try:
+        if whose == "coordinator":
+            hand = job.join()
+            job.wait_team(3, 10)
+        assert crowd[0].closed(10)
+        drip, end = Caller(address, prove=False), time.monotonic() + 12
+        with pytest.raises(OSError):
+            while time.monotonic() < end:
+                drip.socket.sendall(b"m")
+                time.sleep(0.2)
+        drip.socket.close()
+    finally:
+        for caller in crowd:
+            caller.socket.close()
+    assert job.digest() == alone(lenet, LONG)
+    if whose == "coordinator":
+        assert hand.end() == 0, hand.said
