@@ -1,7 +1,7 @@
 /* runtime/mesh.c - what workers of one generation tell each other: life and generations
  *
- * Entering is a barrier: nobody returns from mesh_enter before everybody in the list has come to it.
- * So no post of a generation reaches a worker that is not in it yet, and nobody writes to its
+ * Entering is a barrier: nobody returns from mesh_enter before everybody in the list has come to
+ * it. So no post of a generation reaches a worker that is not in it yet, and nobody writes to its
  * region while one of the same list still reads what the generation before left there. One that
  * was left out of the list (it was stopped, say) may still read: see mesh_intact.
  */
@@ -182,8 +182,8 @@ static void relax(void)
 #endif
 }
 
-/* Spinning finds out soonest, and is right only while nobody else wants the core. Others of this host
- * were counted; what else runs here shows in spins that were for nothing. */
+/* Spinning finds out soonest, and is right only while nobody else wants the core. Others of this
+ * host were counted; what else runs here shows in spins that were for nothing. */
 static void spin(struct mesh *m, const struct region *r, uint64_t generation, uint64_t k)
 {
     double until = clock_seconds() + 1e-6 * m->spin_us;

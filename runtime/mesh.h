@@ -39,7 +39,7 @@ struct mesh;
 
 /* One worker as the roster has it, in the order of the roster. */
 struct mesh_peer {
-    uint64_t id;                /* never reused */
+    uint64_t id;                /* never reused: a later worker has a greater one */
     char address[256];          /* of its listener */
     char host[80];              /* equal: the same machine, and shared memory is tried */
     long pid;
@@ -52,11 +52,14 @@ struct mesh_config {
     const char *host;           /* of this machine: its boot id */
     long floats;                /* of the gradient vector, a multiple of 16 */
     int shards;
-    /* Called from a reader thread when a peer's link is closed or silent. */
+    /* Called when a peer of this generation is lost: from its link's thread when the link is closed
+     * or silent, from mesh_enter when it does not come. Must not wait for the caller's thread. */
     void (*lost)(void *arg, uint64_t id);
     void *arg;
-    int beat_ms;                /* a link is silent after five of them (default 100) */
-    bool no_shared_memory;      /* for tests: TCP even on one host */
+    /* A link is silent after five of them (default 100). Two that read each other's memory have
+     * none: they hear of a death at once, of a hang from the coordinator. */
+    int beat_ms;
+    bool no_shared_memory;      /* for tests: reads by TCP even on one host */
 };
 
 int mesh_new(const struct mesh_config *c, struct mesh **out, struct err *err);
@@ -64,13 +67,13 @@ void mesh_free(struct mesh *m);
 OWN_DEFINE(mesh)
 const char *mesh_address(const struct mesh *m);         /* of the listener */
 
-/* Enters a generation: links to all peers (the later in the list calls the earlier), kept from the
- * generation before where both stayed. `self` is the own place in the list. The ones that stand by
- * are linked too. Returns when all links are up; ERR_AGAIN: aborted or a peer cannot be reached
- * (it was told to `lost`). */
+/* Enters a generation, greater than any before: links to all peers (the later in the list calls the
+ * earlier), kept from the generation before where both stayed; links to others are closed. `self`
+ * is the own place in the list. The ones that stand by are linked too. Returns when everybody has
+ * entered; ERR_AGAIN: aborted, or a peer cannot be reached (it was told to `lost`). */
 int mesh_enter(struct mesh *m, uint64_t generation, const struct mesh_peer *peer, int n, int self,
                int timeout_ms, struct err *err);
-/* Ends every wait of this generation with ERR_AGAIN. Any thread. */
+/* Ends every wait of this generation with ERR_AGAIN, also if it is entered later. Any thread. */
 void mesh_abort(struct mesh *m, uint64_t generation);
 
 /* Where backward leaves the gradient of root r of the own shards. */
@@ -101,6 +104,7 @@ bool mesh_intact(const struct mesh *m);
 int mesh_copy(struct mesh *m, int source, uint64_t to, const void *state, size_t n, void **out,
               size_t *out_n, struct err *err);
 
-uint64_t mesh_bytes_sent(const struct mesh *m);         /* to others' regions, both ways of transport */
+/* Bytes of gathers and reduces that others took from here, whichever way. */
+uint64_t mesh_bytes_sent(const struct mesh *m);
 
 #endif

@@ -47,7 +47,8 @@ static inline uint64_t word_post(uint64_t word)
 /* < 0: the word's generation is older, or it never was in one; > 0: newer. */
 static inline int word_age(uint64_t word, uint64_t generation)
 {
-    return word == 0 ? -1 : (int32_t)((uint32_t)(word >> POST_BITS << 8) - (uint32_t)(generation << 8));
+    uint32_t own = (uint32_t)(word >> POST_BITS << 8), other = (uint32_t)(generation << 8);
+    return word == 0 ? -1 : (int32_t)(own - other);
 }
 
 static inline size_t region_page(size_t n)
@@ -141,7 +142,7 @@ void link_close(struct link *l);
 /* A whole message, or the link is dead (ERR_AGAIN). */
 int link_send(struct link *l, const struct wire_header *h, const struct wire_piece *piece, int n,
               struct err *err);
-/* Parts of the own region, and with the last of them the post number, to a peer that reads by TCP. */
+/* Parts of the own region, and with the last the post number, to a peer that reads by TCP. */
 struct part {
     size_t offset, bytes;
 };

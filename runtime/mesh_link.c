@@ -233,7 +233,7 @@ static bool has_beat(const struct link *l)
     return l->they_read_tcp || l->we_read_tcp;
 }
 
-/* What has come, at most n bytes, into `to`; a beat's time at most where there are beats (0 then). */
+/* What has come, at most n bytes. Where there are beats: 0 when nothing came for one. */
 static ssize_t receive_some(struct link *l, void *to, size_t n, int64_t heard, struct err *err)
 {
     const int beat_ms = l->mesh->config.beat_ms;

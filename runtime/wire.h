@@ -1,8 +1,8 @@
 /* runtime/wire.h - messages between coordinator, workers and watchers
  *
  * A message is a header of 32 bytes and a body. Numbers are little endian. A connection begins with
- * a challenge in both directions: each side proves that it knows the job's token, which itself never
- * travels. Until then a stranger may send WIRE_HELLO_BYTES and no more. The size that a header
+ * a challenge in both directions: each side proves that it knows the job's token, which itself
+ * never travels. Until then a stranger may send WIRE_HELLO_BYTES and no more. The size that a header
  * declares is checked against the limit of its kind before memory is taken, and memory grows with
  * the bytes that came, not with those that were announced.
  *
@@ -76,8 +76,8 @@ int wire_token_check(const char *token, struct err *err);
 
 /* ---- blocking, on a connected socket ---- */
 
-/* Whole messages. `timeout_ms` < 0: no limit. ERR_AGAIN: the time is over (of a receive: and nothing
- * of the message had come, so that one may ask again); ERR_IO: closed, or stopped half way;
+/* Whole messages. `timeout_ms` < 0: no limit. ERR_AGAIN: the time is over (of a receive: and
+ * nothing of the message had come, so that one may ask again); ERR_IO: closed, or stopped half way;
  * ERR_INVALID: not a message. */
 int wire_send(int fd, const struct wire_header *h, const void *body, int timeout_ms,
               struct err *err);

@@ -33,7 +33,7 @@ static void prove(struct wire_in *w, struct buf *reply)
     assert(wire_in_proved(w));
 }
 
-/* Messages so far, each compared with the bytes it was made of. Returns how many of them are used. */
+/* Messages so far, each compared with the bytes it was made of. Returns how many those are. */
 static size_t take_messages(struct wire_in *w, const uint8_t *bytes, size_t used, size_t fed)
 {
     struct wire_header h;

@@ -459,6 +459,27 @@ static void one_comes_back_as_another(void **state)
     }
 }
 
+/* Worker 1 is left with what it read when worker 2 goes on without it. */
+static void one_that_was_left_out_can_tell(void **state)
+{
+    (void)state;
+    struct err err = { 0 };
+    static struct worker all[2];
+    struct mesh_peer list[2];
+    const struct mesh_segment *s;
+    int n;
+
+    workers_start(all, 2, SHARED);
+    generation_begin(all, everyone, 2, 1, 4, list);
+    generation_end(all, everyone, 2, 0);
+    assert_true(mesh_intact(all[0].mesh));
+    generation_begin(all, everyone + 1, 1, 2, 4, list);
+    generation_end(all, everyone + 1, 1, 0);
+    assert_false(mesh_intact(all[0].mesh));
+    assert_fails(mesh_reduce(all[0].mesh, 255, &s, &n, &err), ERR_AGAIN);
+    workers_end(all, 2);
+}
+
 static void one_that_cannot_be_reached_is_told(void **state)
 {
     (void)state;
@@ -566,7 +587,7 @@ static void the_bytes_of_a_step_are_what_the_bound_says(void **state)
         uint64_t sum = 0;
         for (int i = 0; i < 4; i++)
             sum += mesh_bytes_sent(all[i].mesh);
-        /* In all: each root to the three that add up, each sum to the three others; the small ones. */
+        /* Each root to the three that add up, each sum to the three others; the small ones. */
         uint64_t small = 3 * 3 * SHARDS * COUNT * sizeof(float) + 3 * 4 * sizeof(uint64_t);
         assert_int_equal(sum, 2 * 3 * FLOATS * sizeof(float) + small);
         workers_end(all, 4);
@@ -598,9 +619,11 @@ static void wrong_rosters_are_refused(void **state)
 }
 
 CHECK_MAIN(a_process_that_is_killed_is_noticed_at_once,
-           a_process_that_hangs_is_noticed_by_its_silence, any_number_of_workers_gives_the_same_sums, workers_come_and_go,
+           a_process_that_hangs_is_noticed_by_its_silence,
+           any_number_of_workers_gives_the_same_sums, workers_come_and_go,
            an_abort_ends_every_wait_and_the_next_generation_goes_on,
            one_that_dies_is_told_and_the_others_go_on, one_comes_back_as_another,
+           one_that_was_left_out_can_tell,
            one_that_cannot_be_reached_is_told,
            a_state_is_copied_to_those_who_lack_it, a_stranger_at_the_door_stops_nobody,
            the_bytes_of_a_step_are_what_the_bound_says, wrong_rosters_are_refused)

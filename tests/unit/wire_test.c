@@ -195,7 +195,7 @@ static void feed_by(size_t step)
 
     OWN_BUF out = BUF_INIT;
     for (uint64_t i = 0; i < 20; i++)
-        wire_append(&out, &(struct wire_header){ WIRE_BEAT, 1, i, i }, "abcdefghijklmnopqrstuvwxyz");
+        wire_append(&out, &(struct wire_header){ WIRE_BEAT, 1, i, i }, "abcdefghijklmnopqrst");
     uint64_t next = 0;
     for (size_t at = 0; at < out.n; at += step) {
         assert_ok(wire_in_feed(w, out.data + at, at + step < out.n ? step : out.n - at, &reply,
