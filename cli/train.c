@@ -32,8 +32,8 @@ static const struct option options[] = {
       offsetof(struct args, out) },
     { "threads", 0, "N", "use N threads (default: all cores that help); the result is the same",
       OPTION_INT, offsetof(struct args, threads) },
-    { "workers", 0, "N|MIN..MAX", "share the work among so many processes; with MIN, wait while there are fewer", OPTION_TEXT,
-      offsetof(struct args, workers) },
+    { "workers", 0, "N|MIN..MAX", "share the work among so many processes; with MIN, wait while "
+      "there are fewer", OPTION_TEXT, offsetof(struct args, workers) },
     { "listen", 0, "HOST:PORT", "let workers of other hosts join there (default: this host alone)",
       OPTION_TEXT, offsetof(struct args, listen) },
     { "python", 0, "FILE", "run a distributed Python program of your own in place of SPEC; what is "

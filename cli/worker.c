@@ -60,9 +60,10 @@ const struct command command_worker = {
     .name = "worker",
     .args = "[SPEC]",
     .summary = "join a job of many workers",
-    .example = "MUSTER_TOKEN=$(cat runs/lenet/token) muster worker --join 127.0.0.1:7000",
-    .more = "The spec comes from the job, unless one is given, which must be the same; so do the files\n"
-            "that it names where this host does not have them. The token never appears on the command line.",
+    .example = "muster worker --join 127.0.0.1:7000",
+    .more = "The job's token is in the environment, MUSTER_TOKEN, never on the command line; the file\n"
+            "\"token\" of the run's directory has it. The spec comes from the job, unless one is given,\n"
+            "which must be the same; so do the files that it names where this host lacks them.",
     .options = options,
     .run = run,
 };

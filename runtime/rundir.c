@@ -504,7 +504,8 @@ int rundir_open(const char *path, struct rundir **out, long *out_logged, long *o
         return -(int)err->code;
     snprintf(r->path, sizeof r->path, "%s", path);
     *out_logged = *out_tested = 0;
-    if (check_run(path, err) < 0 || open_files(r, err) < 0 || read_metrics(r, out_logged, out_tested, err) < 0)
+    if (check_run(path, err) < 0 || open_files(r, err) < 0 ||
+        read_metrics(r, out_logged, out_tested, err) < 0)
         return -(int)err->code;
     char *checkpoint = newest_good(r, &step);
     if (checkpoint)

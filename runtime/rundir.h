@@ -31,7 +31,8 @@ int rundir_create(const char *path, const struct job_spec *spec, struct rundir *
 /* For a run to be resumed: *out_checkpoint (caller frees) is its newest good checkpoint; NULL: none. */
 int rundir_resume(const char *path, struct rundir **out, char **out_checkpoint, struct err *err);
 /* For a coordinator, which may have been killed: the directory as it is, with the last step that
- * metrics.jsonl has a line for, the last test, and the newest good checkpoint (caller frees; NULL: none). */
+ * metrics.jsonl has a line for, the last test, and the newest good checkpoint (caller frees; NULL:
+ * none). */
 int rundir_open(const char *path, struct rundir **out, long *out_logged, long *out_tested,
                 char **out_checkpoint, struct err *err);
 void rundir_free(struct rundir *r);

@@ -78,8 +78,9 @@ int trainer_new_chained(const struct job_spec *spec, int threads, struct trainer
 /* Tells every single step (default: stretches of steps). */
 void trainer_every_step(struct trainer *t);
 
-/* Runs to the end, from wherever the trainer is; at the end, it says so again. ERR_AGAIN when a hook of
- * the plan's share or the tester gave up: nothing of that step has happened. ERR_DIVERGED when a loss is not a number, with step and epoch in the text. */
+/* Runs to the end, from wherever the trainer is; at the end, it says so again. ERR_AGAIN when a hook
+ * of the plan's share or the tester gave up: nothing of that step has happened. ERR_DIVERGED when a
+ * loss is not a number, with step and epoch in the text. */
 int trainer_fit(struct trainer *t, train_handler handler, void *arg, struct fit_result *out,
                 struct err *err);
 /* Fills *out in place of a test here: of several workers one tests and tells the others. ERR_AGAIN
