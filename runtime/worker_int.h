@@ -43,6 +43,7 @@ struct worker {
     struct buf loaded;                  /* a checkpoint's state that the coordinator sent */
     uint64_t loaded_for;                /* generation; 0: none */
     struct letter *first, **last;       /* to be sent */
+    bool connected;                     /* else letters are not even kept */
     struct results results;
     struct results_place place;
     bool leads;
@@ -61,7 +62,8 @@ struct worker {
 enum { DEAF_MS = 900 };
 extern volatile sig_atomic_t worker_deaf;
 
-/* Sends a message when the connection allows; the body is copied. Any thread. */
+/* Sends a message soon; the body is copied. Without a connection it is forgotten: the next one begins
+ * with a new list, after which everything that counts is told again. Any thread. */
 void worker_post(struct worker *w, enum wire_kind kind, uint64_t generation, uint64_t number,
                  const void *body, size_t n);
 void worker_post_json(struct worker *w, enum wire_kind kind, uint64_t generation, json_t *doc);

@@ -25,20 +25,35 @@ void worker_poke(struct worker *w)
     (void)n;                    /* full: it is awake anyway */
 }
 
+static void free_letters(struct letter *all)
+{
+    for (struct letter *next; all; all = next) {
+        next = all->next;
+        buf_done(&all->body);
+        free(all);
+    }
+}
+
 void worker_post(struct worker *w, enum wire_kind kind, uint64_t generation, uint64_t number,
                  const void *body, size_t n)
 {
     struct letter *l = calloc(1, sizeof *l);
 
     if (!l)
-        return;                 /* the next list asks again for what counts */
+        return;
     l->head = (struct wire_header){ kind, generation, number, n };
     buf_append(&l->body, body, n);
     pthread_mutex_lock(&w->lock);
-    *w->last = l;
-    w->last = &l->next;
+    bool kept = w->connected && l->body.n == n;         /* fewer: no memory */
+    if (kept) {
+        *w->last = l;
+        w->last = &l->next;
+    }
     pthread_mutex_unlock(&w->lock);
-    worker_poke(w);
+    if (kept)
+        worker_poke(w);
+    else
+        free_letters(l);
 }
 
 void worker_post_json(struct worker *w, enum wire_kind kind, uint64_t generation, json_t *doc)
@@ -50,37 +65,22 @@ void worker_post_json(struct worker *w, enum wire_kind kind, uint64_t generation
         worker_post(w, kind, generation, 0, text, strlen(text));
 }
 
-static struct letter *take_letter(struct worker *w)
+static struct letter *take_letters(struct worker *w)
 {
     pthread_mutex_lock(&w->lock);
-    struct letter *l = w->first;
-    if (l && !(w->first = l->next))
-        w->last = &w->first;
+    struct letter *all = w->first;
+    w->first = NULL;
+    w->last = &w->first;
     pthread_mutex_unlock(&w->lock);
-    return l;
+    return all;
 }
 
-static void free_letter(struct letter *l)
+static int send_letters(const struct letter *all, int fd, struct err *err)
 {
-    buf_done(&l->body);
-    free(l);
-}
-
-static void forget_letters(struct worker *w)
-{
-    for (struct letter *l; (l = take_letter(w));)
-        free_letter(l);
-}
-
-static int send_letters(struct worker *w, int fd, struct err *err)
-{
-    int rc = 0;
-
-    for (struct letter *l; rc == 0 && (l = take_letter(w));) {
-        rc = wire_send(fd, &l->head, l->body.data, SEND_MS, err);
-        free_letter(l);
-    }
-    return rc;
+    for (; all; all = all->next)
+        if (wire_send(fd, &all->head, all->body.data, SEND_MS, err) < 0)
+            return -(int)err->code;
+    return 0;
 }
 
 /* ------------------------------------------------------------------ what comes in */
@@ -222,6 +222,7 @@ static int call(struct worker *w, int *out_fd, int *out_beat_ms, struct err *err
     w->fresh = json_is_true(json_object_get(doc, "fresh"));
     w->listed = w->go = 0;
     w->leads = false;
+    w->connected = true;
     uint64_t fenced = w->fresh ? w->running : 0;        /* what it is doing counts no more */
     pthread_mutex_unlock(&w->lock);
     if (fenced)
@@ -275,6 +276,19 @@ static int send_beat(struct worker *w, int fd, struct err *err)
     }
 }
 
+/* A checkpoint must not come before the results of the steps that it stands for: were this worker
+ * killed in between, nobody could tell them any more. So the letters are taken first. */
+static int send_news(struct worker *w, int fd, struct err *err)
+{
+    struct letter *all = take_letters(w);
+    int rc = send_beat(w, fd, err);
+
+    if (rc == 0)
+        rc = send_letters(all, fd, err);
+    free_letters(all);
+    return rc;
+}
+
 /* One connection, until it breaks. */
 static int converse(struct worker *w, int fd, int beat_ms, struct err *err)
 {
@@ -305,15 +319,23 @@ static int converse(struct worker *w, int fd, int beat_ms, struct err *err)
         }
         if (poked || clock_seconds() - beat_at > beat_ms / 1e3) {
             beat_at = clock_seconds();
-            if (send_beat(w, fd, err) < 0 || send_letters(w, fd, err) < 0)
+            if (send_news(w, fd, err) < 0)
                 return -(int)err->code;
         }
         /* Silent for long, and this thread was not the one that slept. */
         if (!p[0].revents && clock_seconds() - heard > beat_ms / 1e3 * 10)
             return err_set(err, ERR_IO, "the coordinator is silent");
     }
-    send_letters(w, fd, err);
+    send_news(w, fd, err);
     return 0;
+}
+
+static struct letter *disconnect(struct worker *w)
+{
+    pthread_mutex_lock(&w->lock);
+    w->connected = false;
+    pthread_mutex_unlock(&w->lock);
+    return take_letters(w);
 }
 
 static void *talk(void *arg)
@@ -330,7 +352,7 @@ static void *talk(void *arg)
         }
         int rc = converse(w, fd, beat_ms, &err);
         close(fd);
-        forget_letters(w);
+        free_letters(disconnect(w));
         if (rc == 0)
             break;
     }
@@ -349,5 +371,5 @@ void worker_hush(struct worker *w)
     atomic_store(&w->over, true);
     worker_poke(w);
     pthread_join(w->talker, NULL);
-    forget_letters(w);
+    free_letters(take_letters(w));
 }
