@@ -1,9 +1,9 @@
 /* runtime/mesh_reduce.c - gather, tell, reduce and copy
  *
  * Each is the same few lines: write a part of the own region, post, wait for everybody's post,
- * read. Everybody posts, also those who have nothing to give: a post says as well that what was there
- * before has been read. Small gathers take turns between two slots, since to write a slot for the
- * second time a worker must have seen everybody's post for the other one.
+ * read. Everybody posts, also those who have nothing to give: a post says as well that what was
+ * there before has been read. Small gathers take turns between two slots, since to write a slot for
+ * the second time a worker must have seen everybody's post for the other one.
  */
 #include <assert.h>
 #include <inttypes.h>

@@ -2,9 +2,9 @@
  *
  * A message is a header of 32 bytes and a body. Numbers are little endian. A connection begins with
  * a challenge in both directions: each side proves that it knows the job's token, which itself
- * never travels. Until then a stranger may send WIRE_HELLO_BYTES and no more. The size that a header
- * declares is checked against the limit of its kind before memory is taken, and memory grows with
- * the bytes that came, not with those that were announced.
+ * never travels. Until then a stranger may send WIRE_HELLO_BYTES and no more. The size that a
+ * header declares is checked against the limit of its kind before memory is taken, and memory grows
+ * with the bytes that came, not with those that were announced.
  *
  *     listener -> caller    CHALLENGE  nonce (32)
  *     caller -> listener    CHALLENGE  nonce (32), HMAC(token, "muster caller" | both nonces)
