@@ -184,7 +184,13 @@ void roster_checkpoint(struct roster *r, long step)
 }
 
 void roster_stored(struct roster *r) { r->store = false; }
-void roster_set_min(struct roster *r, int min) { r->min = min > 0 ? min : 1; }
+
+void roster_set_min(struct roster *r, int min)
+{
+    r->min = min > 0 ? min : 1;
+    if (r->phase == ROSTER_WAITING)
+        r->changed = true;      /* those who wait may be enough now */
+}
 
 /* ------------------------------------------------------------------ what to do */
 
