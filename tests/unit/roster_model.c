@@ -1,92 +1,22 @@
 /* tests/unit/roster_model.c - the roster and the commit protocol, in every order of events
  *
- * DESIGN. `struct model` is made of bytes alone, so that it can be copied, compared and hashed as it
- * is. The roster is unpacked from it before an event and packed afterwards, which is why its source
- * is included here: what is tested is that file, with access to what it remembers.
+ * DESIGN. `struct model` is made of bytes alone, so that it can be copied and hashed as it is. The
+ * roster is unpacked from it before an event and packed afterwards, which is why its source is
+ * included here: what is tested is that file, with access to what it remembers.
  * An event is a row of `events`: it happens to one worker (or to the coordinator, worker 0 of the
  * loop) and says whether it can. The search is depth first.
  */
-#include "tests/unit/roster_model.h"
+#include "tests/unit/roster_model_int.h"
 
 #include <stdio.h>
-#include <string.h>
 
 #include "runtime/roster.c"
 
-enum {
-    SLOTS = 4,                  /* processes that there ever are */
-    PLACES = SLOTS + 2,         /* of a list: a connection may not be known to be closed yet */
-    GENERATIONS = 16,
-    IDS = 16,
-    DOWN_MAX = 10, UP_MAX = 8,
-    SHARDS = 4,
-    STACK_MAX = 600,
-};
-
-/* ------------------------------------------------------------------ the value */
-
-enum message_kind { M_WELCOME, M_ROSTER, M_LOAD, M_GO, M_BYE, M_CLOSED, M_READY, M_CHECKPOINT, M_END };
-
-struct message {
-    uint8_t kind, generation;
-    uint8_t step;               /* WELCOME: the id */
-    uint8_t bad;                /* WELCOME: fresh; GO: source */
-    uint8_t behind;
-};
-
-/* Where the main thread of a worker is (runtime/worker.c). */
-enum place_at {
-    AT_LIST, AT_GO, AT_ENTERED, AT_COPY, AT_ROOTS, AT_SUMS,
-};
-
-struct model_worker {
-    uint8_t alive, used;        /* used: there is or was a process */
-    /* The connection. */
-    uint8_t conn;               /* 0 none, 1 called, 2 welcome */
-    uint8_t open;               /* the coordinator's end of it is */
-    uint8_t as;                 /* the id that the coordinator knows this end by */
-    uint8_t stale;              /* id of one before, whose end it has not noticed */
-    uint8_t n_down, n_up;
-    struct message down[DOWN_MAX], up[UP_MAX];
-    /* What the talking thread has heard. */
-    uint8_t id, fresh, listed, self, go, go_step, go_source, go_behind;
-    uint8_t loaded_for, loaded_step, running, aborted;
-    /* The main thread: its turn, and where it is in a step. */
-    uint8_t at, generation, turn_self, turn_step, turn_source, turn_behind;
-    uint8_t peer, reading, sum_bad;
-    /* The parameters. */
-    uint8_t step, bad;
-    /* The region: the word that others wait for, and what lies in its two parts. */
-    uint8_t word_generation, word_step, word_post;
-    struct { uint8_t generation, step, bad; } part[2];
-    struct { uint8_t generation, step; } arrival;
-};
-
-struct list { uint8_t n, id[PLACES], slot[PLACES]; };
-
-struct model {
-    uint8_t left[6], left_all;  /* disturbances that may still come */
-    uint8_t ended, up;
-    /* On disk. */
-    uint8_t disk_generation, disk_next, disk_n, disk_id[PLACES], disk_step;
-    uint8_t unwritten;          /* MISTAKE_STORE_LATE */
-    /* The roster, packed. */
-    uint8_t generation, next_id, stored_step, phase, flags, n, n_known, go_step, source;
-    struct { uint8_t id, slot, from, to, flags, step; } place[PLACES];
-    uint8_t known[PLACES];
-    /* For the checks alone. */
-    uint8_t last_generation, owner[IDS];      /* owner: who is on a list by this id, + 1 */
-    struct list list[GENERATIONS];
-    struct model_worker worker[SLOTS];
-};
-
 static struct roster roster;
-static const struct model_setup *setup;
+const struct model_setup *setup;
 static const char *wrong;       /* NULL: nothing is */
 
-static bool is(enum mistake m) { return setup->mistake == m; }
-
-static void expect(bool right, const char *what)
+void expect(bool right, const char *what)
 {
     if (!right && !wrong)
         wrong = what;
@@ -130,8 +60,8 @@ static void pack(struct model *m)
 {
     const struct roster *r = &roster;
 
-    expect(r->n <= PLACES && r->n_known <= PLACES && r->generation < GENERATIONS && r->next_id <= IDS,
-           "the model is too small");
+    expect(r->n <= PLACES && r->n_known <= PLACES && r->generation < GENERATIONS &&
+           r->next_id <= IDS, "the model is too small");
     if (wrong)
         return;
     m->generation = (uint8_t)r->generation;
@@ -165,35 +95,6 @@ static void push_down(struct model_worker *w, struct message msg)
     expect(w->n_down < DOWN_MAX, "the model's queue is too small");
     if (w->n_down < DOWN_MAX)
         w->down[w->n_down++] = msg;
-}
-
-/* To the coordinator. Without a connection it waits for the next one. */
-static void post(struct model_worker *w, enum message_kind kind)
-{
-    struct message msg = { .kind = (uint8_t)kind, .generation = w->generation, .step = w->step,
-                           .bad = w->bad };
-
-    if (w->conn == 2 && !w->open)
-        return;                 /* nobody reads there any more */
-    expect(w->n_up < UP_MAX, "the model's queue is too small");
-    if (w->n_up < UP_MAX)
-        w->up[w->n_up++] = msg;
-}
-
-static struct message take(struct message *queue, uint8_t *n)
-{
-    struct message first = queue[0];
-
-    memmove(queue, queue + 1, sizeof *queue * (size_t)--*n);
-    queue[*n] = (struct message){ 0 };
-    return first;
-}
-
-static void clear_queues(struct model_worker *w)
-{
-    memset(w->down, 0, sizeof w->down);
-    memset(w->up, 0, sizeof w->up);
-    w->n_down = w->n_up = 0;
 }
 
 /* The coordinator closes its end: what is on the way may still arrive, and then the end. */
@@ -427,285 +328,6 @@ static bool notice_stale(struct model *m, int slot)
     roster_lost(&roster, w->stale);
     w->stale = 0;
     return true;
-}
-
-/* ------------------------------------------------------------------ a worker's talking thread */
-
-static void take_list(struct model *m, struct model_worker *w, uint8_t generation)
-{
-    const struct list *l = &m->list[generation];
-
-    w->listed = generation;
-    w->self = 0xff;
-    for (int i = 0; i < l->n; i++)
-        if (l->id[i] == w->id)
-            w->self = (uint8_t)i;
-    if (w->running)
-        w->aborted = w->running;
-}
-
-static void take_welcome(struct model_worker *w, struct message msg)
-{
-    w->conn = 2;
-    w->id = msg.step;
-    w->fresh = is(MISTAKE_FORGET_FRESH) ? msg.bad : w->fresh | msg.bad;
-    w->listed = w->go = 0;
-    if (msg.bad && w->running)
-        w->aborted = w->running;
-}
-
-static void die(struct model_worker *w)
-{
-    struct model_worker now = { .used = 1, .open = w->open, .as = w->as, .stale = w->stale, .conn = w->conn,
-                                .n_up = w->n_up, .word_generation = w->word_generation,
-                                .word_step = w->word_step, .word_post = w->word_post };
-
-    memcpy(now.up, w->up, sizeof now.up);
-    memcpy(now.part, w->part, sizeof now.part);
-    *w = now;
-}
-
-static bool listen_down(struct model *m, int slot)
-{
-    struct model_worker *w = &m->worker[slot];
-
-    if (!w->alive || w->n_down == 0)
-        return false;
-    struct message msg = take(w->down, &w->n_down);
-    if (msg.kind == M_WELCOME) {
-        take_welcome(w, msg);
-    } else if (msg.kind == M_ROSTER) {
-        take_list(m, w, msg.generation);
-    } else if (msg.kind == M_LOAD) {
-        w->loaded_for = msg.generation;
-        w->loaded_step = msg.step;
-    } else if (msg.kind == M_GO && msg.generation == w->listed) {
-        w->go = msg.generation;
-        w->go_step = msg.step;
-        w->go_source = msg.bad;
-        w->go_behind = msg.behind;
-    } else if (msg.kind == M_BYE) {
-        die(w);
-    } else if (msg.kind == M_CLOSED) {
-        w->conn = 0;
-        clear_queues(w);        /* also what was to be sent */
-    }
-    return true;
-}
-
-/* The end comes before what was on the way. */
-static bool break_off(struct model *m, int slot)
-{
-    struct model_worker *w = &m->worker[slot];
-
-    if (!w->alive || w->n_down < 2 || w->down[w->n_down - 1].kind != M_CLOSED)
-        return false;
-    w->conn = 0;
-    clear_queues(w);
-    return true;
-}
-
-/* ------------------------------------------------------------------ a worker's main thread */
-
-/* What waits for others ends when it is told to, or when one of them is seen to be elsewhere. */
-static bool give_up(struct model *m, int slot)
-{
-    struct model_worker *w = &m->worker[slot];
-    const struct list *l = &m->list[w->generation];
-
-    if (!w->alive || w->at < AT_ENTERED || w->reading)
-        return false;
-    bool over = w->aborted == w->generation;
-    for (int i = 0; i < l->n; i++) {
-        const struct model_worker *p = &m->worker[l->slot[i]];
-        over |= !p->alive || p->word_generation > w->generation;
-    }
-    if (!over)
-        return false;
-    w->at = AT_LIST;
-    w->running = w->aborted = w->peer = w->sum_bad = 0;
-    return true;
-}
-
-static void get_ready(struct model_worker *w)
-{
-    if (w->fresh)
-        w->step = w->bad = 0;
-    w->fresh = 0;
-    post(w, M_READY);
-    w->at = AT_GO;
-}
-
-static bool on_list(struct model *m, struct model_worker *w)
-{
-    (void)m;
-    if (!w->listed || w->listed == w->generation || w->self == 0xff)
-        return false;
-    w->generation = w->listed;
-    w->turn_self = w->self;
-    get_ready(w);
-    return true;
-}
-
-static bool on_go(struct model *m, struct model_worker *w)
-{
-    (void)m;
-    if (w->loaded_for == w->generation && w->go != w->generation) {
-        w->step = w->loaded_step;
-        w->bad = w->loaded_for = w->loaded_step = 0;
-        get_ready(w);
-        return true;
-    }
-    if (w->listed != w->generation) {
-        w->at = AT_LIST;
-        return true;
-    }
-    if (w->go != w->generation)
-        return false;
-    w->running = w->generation;
-    w->turn_step = w->go_step;
-    w->turn_source = w->go_source;
-    w->turn_behind = w->go_behind;
-    w->word_generation = w->generation;
-    w->word_step = w->word_post = 0;
-    w->at = AT_ENTERED;
-    return true;
-}
-
-static void publish(struct model_worker *w, int part, uint8_t bad)
-{
-    w->part[part].generation = w->generation;
-    w->part[part].step = w->step;
-    w->part[part].bad = bad;
-    w->word_step = w->step;
-    w->word_post = (uint8_t)(part + 1);
-    w->peer = w->reading = 0;
-}
-
-/* The next step, or the end of the job. */
-static void write_roots(struct model_worker *w)
-{
-    w->turn_step = w->turn_source = w->turn_behind = 0;
-    if (w->step == setup->steps) {
-        if (w->turn_self == 0)
-            post(w, M_END);
-        w->at = AT_LIST;
-        w->running = w->aborted = 0;
-        return;
-    }
-    publish(w, 0, w->bad);
-    w->sum_bad = w->bad;
-    w->at = AT_ROOTS;
-}
-
-static void send_state(struct model *m, const struct model_worker *w)
-{
-    const struct list *l = &m->list[w->generation];
-
-    expect(!w->bad, "a wrong state is copied");
-    for (int i = 0; i < l->n; i++) {
-        struct model_worker *p = &m->worker[l->slot[i]];
-        if (w->turn_behind >> i & 1 && p->alive && p->arrival.generation < w->generation) {
-            p->arrival.generation = w->generation;
-            p->arrival.step = w->step;
-        }
-    }
-}
-
-static bool on_copy(struct model *m, struct model_worker *w)
-{
-    if (w->turn_behind >> w->turn_self & 1) {
-        if (w->arrival.generation != w->generation)
-            return false;
-        w->step = w->arrival.step;
-        w->bad = 0;
-        memset(&w->arrival, 0, sizeof w->arrival);
-    } else if (w->turn_behind && w->turn_self == w->turn_source) {
-        send_state(m, w);
-    }
-    expect(w->step == w->turn_step && !w->bad, "a generation begins with a wrong state");
-    write_roots(w);
-    return true;
-}
-
-static bool on_entered(struct model *m, struct model_worker *w)
-{
-    const struct list *l = &m->list[w->generation];
-
-    for (int i = 0; i < l->n; i++)
-        if (m->worker[l->slot[i]].word_generation != w->generation)
-            return false;
-    w->at = AT_COPY;
-    on_copy(m, w);              /* at once, unless it has to wait for what comes */
-    return true;
-}
-
-/* Reads a part of everybody's region, one after the other: waits for the word, then reads. In between
- * its owner may have gone elsewhere, and what is read is not what was announced.
- * False: there is nothing to be read yet. */
-static bool read_parts(const struct model *m, struct model_worker *w, int part, bool *out_all)
-{
-    const struct list *l = &m->list[w->generation];
-
-    w->peer = (uint8_t)(w->peer + (w->peer == w->turn_self));
-    *out_all = w->peer >= l->n;
-    if (*out_all)
-        return true;
-    const struct model_worker *p = &m->worker[l->slot[w->peer]];
-    if (!w->reading) {
-        w->reading = p->word_generation == w->generation &&
-                     (p->word_step > w->step ||
-                      (p->word_step == w->step && p->word_post > part));
-        return w->reading;
-    }
-    w->reading = 0;
-    w->sum_bad |= p->part[part].generation != w->generation || p->part[part].step != w->step ||
-                  p->part[part].bad;
-    w->peer++;
-    w->peer = (uint8_t)(w->peer + (w->peer == w->turn_self));
-    *out_all = w->peer >= l->n;
-    return true;
-}
-
-static bool on_roots(struct model *m, struct model_worker *w)
-{
-    bool all;
-
-    if (!read_parts(m, w, 0, &all))
-        return false;
-    if (all) {
-        publish(w, 1, w->sum_bad);
-        w->at = AT_SUMS;
-    }
-    return true;
-}
-
-static bool on_sums(struct model *m, struct model_worker *w)
-{
-    bool all;
-
-    if (!read_parts(m, w, 1, &all))
-        return false;
-    if (!all)
-        return true;
-    w->bad |= w->sum_bad;
-    w->step++;
-    w->sum_bad = w->peer = 0;
-    if (w->turn_self == 0 && setup->checkpoint && w->step % setup->checkpoint == 0 &&
-        w->step < setup->steps)
-        post(w, M_CHECKPOINT);
-    write_roots(w);
-    return true;
-}
-
-static bool go_on(struct model *m, int slot)
-{
-    static bool (*const doing[])(struct model *m, struct model_worker *w) = {
-        on_list, on_go, on_entered, on_copy, on_roots, on_sums,
-    };
-    struct model_worker *w = &m->worker[slot];
-
-    return w->alive && doing[w->at](m, w);
 }
 
 /* ------------------------------------------------------------------ disturbances */

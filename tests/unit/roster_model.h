@@ -2,8 +2,8 @@
  *
  * The coordinator is runtime/roster.c itself; its loop, its disk, the connections, the regions of
  * shared memory and the workers are a model. All of it is one small value (`struct model`), so
- * that a search can try every event in every state and meet no state twice. docs/design/roster-model.md
- * says what is in the model and what is not.
+ * that a search can try every event in every state and meet no state twice. What is in the model
+ * and what is not: docs/design/roster-model.md.
  *
  * A state of the parameters is its step and whether it is what an undisturbed run has there: steps
  * are deterministic, so that everything else would follow from these two.

@@ -101,7 +101,7 @@ static void nor_does_a_longer_one(void **state)
     }
 }
 
-/* The search can fail: each mistake has the few disturbances that bring it out, and what is said. */
+/* The search can fail: each mistake, the few disturbances that bring it out, and what is said. */
 static void every_mistake_is_found(void **state)
 {
     (void)state;
