@@ -1,5 +1,6 @@
 /* cli/resize.c - muster resize: more or fewer workers, while the job runs */
 #include <stdio.h>
+#include <string.h>
 
 #include "base/own.h"
 #include "cli/cli.h"
@@ -30,6 +31,8 @@ static int run(struct cli *c, int argc, char **argv, struct err *err)
         return -(int)err->code;
     if (min == max)
         min = 1;                /* as for --workers: fewer can go on meanwhile */
+    if (!strstr(argv[1], ".."))
+        min = 1;                /* as muster train takes it: fewer can go on meanwhile */
     OWN_JSON json_t *question = json_pack("{s:[i, i]}", "resize", min, max);
     OWN_JSON json_t *status = NULL;
     if (watch_ask(&desk, question, &status, err) < 0)

@@ -362,7 +362,7 @@ static int choose_workers(const struct args *a, const struct job_spec *spec, str
     j->max = spec->workers_max;
     if (a->workers && workers_parse(a->workers, &j->min, &j->max, err) < 0)
         return -(int)err->code;
-    if (j->min == j->max)
+    if (a->workers ? !strstr(a->workers, "..") : j->min == j->max)
         j->min = 1;             /* a number is what is wanted; fewer can go on meanwhile */
     if (j->max > ROSTER_MAX)
         return err_set(err, ERR_INVALID, "--workers %d: at most %d", j->max, ROSTER_MAX);

@@ -208,6 +208,7 @@ static void welcome(struct coordinator *c, struct caller *k, const json_t *hello
         return;
     }
     k->kind = CALLER_WORKER;
+    k->member_from = fresh ? roster_generation(c->roster) + 1 : 0;
     OWN_JSON json_t *doc = json_pack("{s:I, s:b, s:i}", "id", (json_int_t)k->id, "fresh", fresh,
                                      "beat_ms", c->config->beat_ms);
     put_json(k, WIRE_WELCOME, 0, doc);
@@ -366,12 +367,10 @@ static void on_beat(struct caller *k, const json_t *doc)
     k->bytes_per_step = json_number_value(json_object_get(doc, "bytes_per_step"));
 }
 
-/* The word of the first of the list counts while its generation is at work. What it has done before is
- * told anew after the next go, in order: results, then the checkpoint that stands for them. */
+/* The word of the first of the list counts; not what it did before it was let in with nothing. */
 static bool counts(const struct coordinator *c, const struct caller *k, const struct wire_header *h)
 {
-    return k->kind == CALLER_WORKER && is_first(c, k) && roster_phase(c->roster) == ROSTER_RUNNING &&
-           h->generation == roster_generation(c->roster);
+    return k->kind == CALLER_WORKER && is_first(c, k) && h->generation >= k->member_from;
 }
 
 static void on_event(struct coordinator *c, struct caller *k, const struct wire_header *h,
@@ -404,7 +403,7 @@ static void on_message(struct coordinator *c, struct caller *k, const struct wir
             buf_clear(&c->state);
             buf_append(&c->state, body, h->length);
             c->state_step = c->state.failed ? -1 : (long)h->number;
-        } else if (record_results(c, body, h->length, &err) < 0) {
+        } else if (record_results(c, h->generation, body, h->length, &err) < 0) {
             lose(c, k, err.text);
         }
         return;
@@ -453,6 +452,8 @@ static void read_caller(struct coordinator *c, struct caller *k)
             lose(c, k, "the connection closed");
             return;
         }
+        if (k->closing)
+            continue;
         k->heard = clock_seconds();
         int rc = wire_in_feed(k->in, bytes, (size_t)n, &k->out, &err);
         while (k->fd >= 0 && !k->closing && wire_in_next(k->in, &h, &body) > 0)
@@ -469,6 +470,8 @@ static void read_caller(struct coordinator *c, struct caller *k)
 
 static void write_caller(struct coordinator *c, struct caller *k)
 {
+    if (k->told_all)
+        return;
     while (k->fd >= 0 && k->sent < k->out.n) {
         ssize_t n = send(k->fd, k->out.data + k->sent, k->out.n - k->sent,
                          MSG_DONTWAIT | MSG_NOSIGNAL);
@@ -486,8 +489,12 @@ static void write_caller(struct coordinator *c, struct caller *k)
         return;
     buf_clear(&k->out);
     k->sent = 0;
-    if (k->closing)
-        drop(k);
+    if (!k->closing)
+        return;
+    /* Closed with bytes unread, the kernel would take back what was just sent. */
+    shutdown(k->fd, SHUT_WR);
+    k->told_all = true;
+    k->since = clock_seconds();
 }
 
 static void poll_callers(struct coordinator *c, int timeout_ms)
@@ -646,7 +653,7 @@ static void judge_silence(struct coordinator *c, double now)
         if (k->fd < 0)
             continue;
         /* What a stranger sends buys no time; one who is known may take long over a file. */
-        double last = k->kind == CALLER_NEW && !wire_in_proved(k->in) ? k->since : k->heard;
+        double last = k->told_all || !wire_in_proved(k->in) ? k->since : k->heard;
         if (k->kind == CALLER_NEW && now - last > STRANGER_SECONDS)
             drop(k);
         else if (k->kind == CALLER_WORKER && now - k->heard > SILENT_BEATS * c->beat &&
@@ -748,18 +755,23 @@ static void close_coordinator(struct coordinator *c)
     bool busy = true;
 
     tell_watchers(c);
-    for (int i = 0; i < CALLERS_MAX; i++)
-        if (c->caller[i].fd >= 0) {
-            put(&c->caller[i], WIRE_BYE, 0, 0, c->ended ? "ended" : "stopped", 5);
-            c->caller[i].closing = true;
-        }
+    for (int i = 0; i < CALLERS_MAX; i++) {
+        struct caller *k = &c->caller[i];
+        if (k->fd >= 0 && !wire_in_proved(k->in))
+            drop(k);
+        if (k->fd < 0 || k->closing)
+            continue;
+        put(k, WIRE_BYE, 0, 0, c->ended ? "ended" : "stopped", c->ended ? 5 : 7);
+        k->kind = CALLER_NEW;
+        k->closing = true;
+    }
     while (busy && clock_seconds() < until) {
         busy = false;
         for (int i = 0; i < CALLERS_MAX; i++) {
             if (c->caller[i].fd < 0)
                 continue;
-            c->caller[i].kind = CALLER_NEW;
             write_caller(c, &c->caller[i]);
+            read_caller(c, &c->caller[i]);
             busy |= c->caller[i].fd >= 0;
         }
         if (busy)

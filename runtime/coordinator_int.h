@@ -18,12 +18,14 @@ struct caller {
     int fd;                     /* -1: a free place */
     enum caller_kind kind;
     uint64_t id;                /* of a worker */
+    uint64_t member_from;       /* the generation since which its state counts */
     struct wire_in *in;
     struct buf out;
     size_t sent;                /* bytes of `out` */
     double heard;               /* when it last said something */
-    double since;               /* when it came: a stranger's time runs from there */
+    double since;               /* when it came, or was told all: its time runs from there */
     bool closing;               /* when `out` is empty */
+    bool told_all;              /* nothing more is sent; what comes is thrown away until it closes too */
     long step;                  /* by its last beat */
     double bytes_per_step;
     uint64_t suspects;          /* id of a worker that it cannot reach; 0: none */
@@ -60,7 +62,8 @@ struct coordinator {
 /* Appends a line to roster.jsonl; `line` is taken. */
 void record_change(struct coordinator *c, const char *event, json_t *line);
 /* What the first worker of the list reports. */
-int record_results(struct coordinator *c, const char *body, size_t n, struct err *err);
+int record_results(struct coordinator *c, uint64_t generation, const char *body, size_t n,
+                   struct err *err);
 int record_event(struct coordinator *c, const json_t *event, struct err *err);
 /* Writes generation, next id and list. */
 int record_roster(struct coordinator *c, struct err *err);

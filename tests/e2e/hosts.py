@@ -7,6 +7,7 @@ import signal
 import socket
 import struct
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -237,3 +238,79 @@ def stop_and_go(pid, seconds):
     os.kill(pid, signal.SIGSTOP)
     time.sleep(seconds)
     os.kill(pid, signal.SIGCONT)
+
+
+class Hosts:
+    """Machines 1..n as network namespaces that veth pairs join to a bridge, all inside a namespace of
+    its own: nothing of it is left on this machine. `on(i)` are the words before a command there."""
+
+    def __init__(self, n):
+        self.n, self.proxies = n, []
+        setup = ["mount -t tmpfs none /run", "mkdir /run/netns", "ip link add br0 type bridge",
+                 "ip link set br0 up"]
+        for i in range(1, n + 1):
+            setup += [f"ip netns add h{i}", f"ip link add v{i} type veth peer name eth0 netns h{i}",
+                      f"ip link set v{i} master br0 up", f"ip -n h{i} link set lo up",
+                      f"ip -n h{i} addr add {self.address(i)}/24 dev eth0",
+                      f"ip -n h{i} link set eth0 up"]
+        script = " && ".join([*setup, "echo ready", "exec sleep 1000"])
+        mine = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
+        self.world = subprocess.Popen(["unshare", *mine, "--net", "--mount", "sh", "-c", script],
+                                      stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        if self.world.stdout.readline() != "ready\n":
+            raise OSError(self.world.communicate()[1].strip())
+        self.into = ["nsenter", "--preserve-credentials", *(["--user"] if mine else []), "--net",
+                     "--mount", "--target", str(self.world.pid)]
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc):
+        for process in (*self.proxies, self.world):
+            process.kill()
+            process.communicate()
+
+    def address(self, i):
+        return f"10.77.0.{i}"
+
+    def on(self, i):
+        return [*self.into, "ip", "netns", "exec", f"h{i}"]
+
+    def do(self, *words, **kw):
+        subprocess.run([*self.into, *words], check=True, capture_output=True, text=True, **kw)
+
+    def rules(self, i, text):
+        done = subprocess.run([*self.on(i), "nft", "-f", "-"], input=text, text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        assert done.returncode == 0, f"{text}\n{done.stdout}"
+
+    def drop(self, i, what, name="drops"):
+        """Packets that come to host i and are `what` in the words of nftables."""
+        self.rules(i, f"table inet {name} {{\n chain in {{\n type filter hook input priority 0;\n"
+                      f" {what} counter drop\n }}\n}}\n")
+
+    def lose(self, i, percent):
+        """Of the packets that come in."""
+        self.drop(i, f"iifname eth0 numgen random mod 100 < {percent}", "loss")
+
+    def lost(self, i):
+        """How many packets were."""
+        text = subprocess.run([*self.on(i), "nft", "-j", "list", "chain", "inet", "loss", "in"],
+                              check=True, capture_output=True, text=True).stdout
+        return json.loads(text)["nftables"][-1]["rule"]["expr"][-2]["counter"]["packets"]
+
+    def delay(self, i, ms):
+        """Everything over the connections that host i makes, in both directions."""
+        self.rules(i, "table ip delay {\n chain out {\n type nat hook output priority -100;\n"
+                      f" ip daddr 10.77.0.0/24 ip daddr != {self.address(i)} meta l4proto tcp "
+                      "meta mark != 7 redirect to :9999\n }\n}\n")
+        self.proxies.append(subprocess.Popen(
+            [*self.on(i), sys.executable, Path(__file__).parent / "programs/delay.py", "9999",
+             str(ms)], stdout=subprocess.PIPE, text=True))
+        assert self.proxies[-1].stdout.readline() == "ready\n"
+
+    def cut(self, i):
+        self.do("ip", "link", "set", f"v{i}", "down")
+
+    def heal(self, i):
+        self.do("ip", "link", "set", f"v{i}", "up")

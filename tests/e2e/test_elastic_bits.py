@@ -30,7 +30,7 @@ def lenet(root):
 
 @pytest.mark.parametrize("workers", [1, 2, 3, 4, 7, 8])
 def test_digest_does_not_depend_on_how_many_workers(workers, muster, lenet, alone, tmp_path):
-    with Job(muster, lenet, tmp_path / "run", workers, changes=LENET) as job:
+    with Job(muster, lenet, tmp_path / "run", f"{workers}..{workers}", changes=LENET) as job:
         assert job.digest() == alone(lenet, LENET)
         assert chain(job.out) == alone.chain(lenet, LENET)
         assert len(job.history("go")[0]["workers"]) == workers
@@ -38,7 +38,7 @@ def test_digest_does_not_depend_on_how_many_workers(workers, muster, lenet, alon
 
 def test_workers_beyond_the_shards_stand_by(muster, lenet, alone, tmp_path):
     changes = LENET[:-1] + ["batch=4"]
-    with Job(muster, lenet, tmp_path / "run", 6, changes=changes, pace=100) as job:
+    with Job(muster, lenet, tmp_path / "run", "6..6", changes=changes, pace=100) as job:
         job.wait_team(6)
         shards = [(w["from"], w["to"]) for w in job.status()["workers"]]
         assert shards == [(0, 1), (1, 2), (2, 3), (3, 4), (4, 4), (4, 4)]
@@ -48,7 +48,7 @@ def test_workers_beyond_the_shards_stand_by(muster, lenet, alone, tmp_path):
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_every_example_has_one_digest(name, muster, root, alone, tmp_path):
     spec, changes, workers = EXAMPLES[name]
-    with Job(muster, root / spec, tmp_path / "run", workers, changes=changes) as job:
+    with Job(muster, root / spec, tmp_path / "run", f"{workers}..{workers}", changes=changes) as job:
         assert job.digest() == alone(root / spec, changes)
         assert chain(job.out) == alone.chain(root / spec, changes)
 

@@ -351,7 +351,7 @@ def memory(pid):
 
 @pytest.mark.parametrize("whose", ["coordinator", "worker"])
 def test_garbage_on_a_port_is_dropped(whose, job_of, lenet, alone):
-    job = job_of(2, changes=LONG)
+    job = job_of("2..2", changes=LONG)
     job.wait_team(2)
     worker = job.status()["workers"][0]
     pid, address = ((job.coordinator(), job.address()) if whose == "coordinator" else
