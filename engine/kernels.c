@@ -48,13 +48,9 @@ static void optim_pass(const struct optim *o, float *w, float *const *state, con
                        float scale)
 {
     if (optim_is_plain(o)) {
-        const v16 rate = v_set1(o->k[0]), momentum = v_set1(o->k[1]);
-        float *speed = state[0];
-        for (long i = 0; i < n; i += 16) {
-            v16 v = v_fma(momentum, v_load(speed + i), v_mul(v_load(g + i), v_set1(scale)));
-            v_store(speed + i, v);
-            v_store(w + i, v_fma(rate, v, v_load(w + i)));
-        }
+        const float k[2] = { o->k[0], o->k[1] };
+        for (long i = 0; i < n; i += 16)
+            momentum16(k, w + i, state[0] + i, v_mul(v_load(g + i), v_set1(scale)));
         return;
     }
     for (long i = 0; i < n; i += 16)

@@ -64,12 +64,19 @@ INLINE struct apply apply_begin(const struct member *m, const struct param *q)
 /* Any optimizer; not inlined into kernels (engine/kernels.c). */
 void ISA_FN(optim16)(const struct optim *o, float *w, float *const s[OPTIM_STATES], long i, v16 g);
 
+/* The case of plain_momentum. k[0] is -lr, k[1] the momentum. */
+INLINE void momentum16(const float k[2], float *w, float *speed, v16 g)
+{
+    v16 v = v_fma(v_set1(k[1]), v_load(speed), g);
+
+    v_store(speed, v);
+    v_store(w, v_fma(v_set1(k[0]), v, v_load(w)));
+}
+
 INLINE void apply16(const struct apply *a, long i, v16 g)
 {
     if (a->plain_momentum && !a->keep) {
-        v16 v = v_fma(v_set1(a->o->k[1]), v_load(a->s[0] + i), g);      /* k[1]: momentum */
-        v_store(a->s[0] + i, v);
-        v_store(a->w + i, v_fma(v_set1(a->o->k[0]), v, v_load(a->w + i))); /* k[0]: -lr */
+        momentum16(a->o->k, a->w + i, a->s[0] + i, g);
     } else if (!a->keep) {
         ISA_FN(optim16)(a->o, a->w, a->s, i, g);
     } else if (!a->discard) {

@@ -356,12 +356,12 @@ struct dw {
     int samples;
     long at, ld;                /* first weight, from row to row */
     int rows;
-    const int *first;           /* sample of each shard, and where the last one ends */
+    int first[SHARDS_MAX + 1];  /* sample of each shard, and where the last one ends */
     unsigned filled;
 };
 
 /* Momentum soon, the next panel of the weights later: strided panels get no help from hardware. */
-INLINE void dw_prefetch(const int nv, const struct dw *g, int tile, long e)
+INLINE void dw_prefetch(const int nv, const bool keep, const struct dw *g, int tile, long e)
 {
     const float *w = g->apply.w + e + PANEL;
 
@@ -374,8 +374,8 @@ INLINE void dw_prefetch(const int nv, const struct dw *g, int tile, long e)
         UNROLL
         for (int j = 0; j < nv; j++)
             prefetch_l2(w + 16 * j);
-    for (int s = 0; s < (g->apply.keep ? 1 : g->apply.o->states); s++) {
-        const float *state = (g->apply.keep ? g->apply.keep : g->apply.s[s]) + e + 8 * g->ld;
+    for (int s = 0; s < (keep ? 1 : g->apply.o->states); s++) {
+        const float *state = (keep ? g->apply.keep : g->apply.s[s]) + e + 8 * g->ld;
         for (int i = 0; i < DW_ROWS; i++, state += g->ld)
             UNROLL
             for (int j = 0; j < nv; j++)
@@ -383,19 +383,18 @@ INLINE void dw_prefetch(const int nv, const struct dw *g, int tile, long e)
     }
 }
 
-/* SGD with momentum, inline. The compiler is told so: a call of optim16, even one that never comes,
- * would push the sums out of their registers. */
+/* SGD with momentum, not by apply16: a call of optim16, even one that never comes, would push the
+ * sums out of their registers. */
 INLINE void put_momentum(const int nv, const struct dw *g, long e, const v16 *sum)
 {
-    const struct apply a = g->apply;
+    const float k[2] = { g->apply.o->k[0], g->apply.o->k[1] };
+    float *w = g->apply.w, *speed = g->apply.s[0];
 
-    if (!a.plain_momentum || a.keep)
-        __builtin_unreachable();
     UNROLL
     for (int i = 0; i < DW_ROWS; i++, e += g->ld)
         UNROLL
         for (int j = 0; j < nv; j++)
-            apply16(&a, e + 16 * j, sum[i * nv + j]);
+            momentum16(k, w + e + 16 * j, speed + e + 16 * j, sum[i * nv + j]);
 }
 
 INLINE void put_keep(const int nv, const struct dw *g, long e, const v16 *sum)
@@ -414,8 +413,8 @@ KERNEL void put_any(int nv, const struct dw *g, long e, const float *sum)
             apply16(&g->apply, e + 16 * j, v_load(sum + (i * nv + j) * 16));
 }
 
-/* Every shard has samples. */
-INLINE void dw_tiles(const int nv, const int shards, const struct dw *g)
+/* Every shard has samples. `keep`: the gradient is left where the apply says. */
+INLINE void dw_tiles(const int nv, const int shards, const bool keep, const struct dw *g)
 {
     const bool momentum = g->apply.plain_momentum && !g->apply.keep;
 
@@ -424,7 +423,7 @@ INLINE void dw_tiles(const int nv, const int shards, const struct dw *g)
         const float *dh = g->dh + o * g->NS;
         v16 part[4][DW_ROWS * MAC_VECS];
 
-        dw_prefetch(nv, g, o / DW_ROWS, e);
+        dw_prefetch(nv, keep, g, o / DW_ROWS, e);
         __asm__ volatile("" ::: "memory");      /* keep loads of the panel inside the loop */
         UNROLL
         for (int s = 0; s < shards; s++) {
@@ -435,10 +434,10 @@ INLINE void dw_tiles(const int nv, const int shards, const struct dw *g)
             tree_add(DW_ROWS * nv, part, s, sum);
         }
         const v16 *total = part[__builtin_ctz((unsigned)shards)];
-        if (momentum) {
-            put_momentum(nv, g, e, total);
-        } else if (g->apply.keep) {
+        if (keep) {
             put_keep(nv, g, e, total);
+        } else if (momentum) {
+            put_momentum(nv, g, e, total);
         } else {
             ALIGNED float sum[DW_ROWS * MAC_VECS * 16];
             acc_store(DW_ROWS, nv, total, sum, 16 * nv);
@@ -448,16 +447,24 @@ INLINE void dw_tiles(const int nv, const int shards, const struct dw *g)
 }
 
 #define DW(nv, shards)                                                                         \
-    KERNEL void dw_##nv##_##shards(const struct dw *g) { dw_tiles(nv, shards, g); }
+    KERNEL void dw_##nv##_##shards(const struct dw *g) { dw_tiles(nv, shards, false, g); }     \
+    KERNEL void keep_##nv##_##shards(const struct dw *g) { dw_tiles(nv, shards, true, g); }
 DW(1, 1) DW(1, 2) DW(1, 4) DW(1, 8)
 #if defined ISA_AVX512
 DW(2, 1) DW(2, 2) DW(2, 4) DW(2, 8)
 #endif
 
+/* By vectors, then by the logarithm of the shards. */
 static void (*const dw_of[MAC_VECS][4])(const struct dw *g) = {
     { dw_1_1, dw_1_2, dw_1_4, dw_1_8 },
 #if defined ISA_AVX512
     { dw_2_1, dw_2_2, dw_2_4, dw_2_8 },
+#endif
+};
+static void (*const keep_of[MAC_VECS][4])(const struct dw *g) = {
+    { keep_1_1, keep_1_2, keep_1_4, keep_1_8 },
+#if defined ISA_AVX512
+    { keep_2_1, keep_2_2, keep_2_4, keep_2_8 },
 #endif
 };
 
@@ -470,8 +477,9 @@ static void dw_full(const struct dw *g, const struct plan *p, int vecs)
     for (int r = 0; r < p->n_roots; r++) {
         struct dw of = *g;
         of.apply = apply_root(&g->apply, &p->root[r]);
-        of.first = g->first + p->root[r].first;
-        dw_of[vecs - 1][__builtin_ctz((unsigned)p->root[r].width)](&of);
+        memcpy(of.first, g->first + p->root[r].first,
+               (size_t)(p->root[r].width + 1) * sizeof of.first[0]);
+        keep_of[vecs - 1][__builtin_ctz((unsigned)p->root[r].width)](&of);
     }
 }
 
@@ -557,15 +565,14 @@ static void layer_backward(const struct dense *d, int i, struct stage *s, const 
 {
     const struct layer *l = &d->layer[i];
     const int shards = m->plan->shards;
-    int first[SHARDS_MAX + 1];
-    struct dw g = { .apply = apply_begin(m, l->w), .ld = l->ld, .rows = l->op, .first = first,
+    struct dw g = { .apply = apply_begin(m, l->w), .ld = l->ld, .rows = l->op,
                     .filled = member_filled(m) };
     long from, to;
 
     if (!m->n)          /* a shared plan without samples */
         return;
     for (int k = 0; k <= shards; k++)
-        first[k] = member_first(m, k);
+        g.first[k] = member_first(m, k);
     if (l->b)
         update_bias(l, m, d->NS);
     member_part(m, l->ip, PANEL, &from, &to);
