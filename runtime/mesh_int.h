@@ -128,6 +128,7 @@ struct link {
     uint64_t told;              /* generation of the last post that was sent here */
     /* Of the link's thread: */
     struct arrival *arriving;
+    int quiet;                  /* beats in a row without a byte */
     size_t in_from, in_to;
     char in[4096];
 };

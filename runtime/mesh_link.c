@@ -234,7 +234,7 @@ static bool has_beat(const struct link *l)
 }
 
 /* What has come, at most n bytes. Where there are beats: 0 when nothing came for one. */
-static ssize_t receive_some(struct link *l, void *to, size_t n, int64_t heard, struct err *err)
+static ssize_t receive_some(struct link *l, void *to, size_t n, struct err *err)
 {
     const int beat_ms = l->mesh->config.beat_ms;
     ssize_t got = recv(l->fd, to, n, 0);
@@ -249,7 +249,10 @@ static ssize_t receive_some(struct link *l, void *to, size_t n, int64_t heard, s
     int64_t now = mesh_now_ms();
     if (now - atomic_load_explicit(&l->sent_ms, memory_order_relaxed) >= beat_ms)
         beat(l);
-    if (got < 0 && why != EINTR && now - heard > (int64_t)MESH_SILENT * beat_ms)
+    /* Counted in looks that found nothing, not by the clock: when we did not run ourselves, what came
+     * meanwhile is there at the next look. */
+    l->quiet = got > 0 ? 0 : l->quiet + (why != EINTR);
+    if (l->quiet >= MESH_SILENT)
         return err_set(err, ERR_AGAIN, "worker %" PRIu64 " was silent for %d ms", l->id,
                        MESH_SILENT * beat_ms);
     return got < 0 ? 0 : got;
@@ -260,7 +263,6 @@ static ssize_t receive_some(struct link *l, void *to, size_t n, int64_t heard, s
 static int receive(struct link *l, void *to, size_t n, struct err *err)
 {
     char *at = to;
-    int64_t heard = has_beat(l) ? mesh_now_ms() : 0;
 
     while (n > 0) {
         size_t held = l->in_to - l->in_from;
@@ -273,11 +275,9 @@ static int receive(struct link *l, void *to, size_t n, struct err *err)
             continue;
         }
         bool direct = n >= sizeof l->in;
-        ssize_t got = receive_some(l, direct ? at : l->in, direct ? n : sizeof l->in, heard, err);
+        ssize_t got = receive_some(l, direct ? at : l->in, direct ? n : sizeof l->in, err);
         if (got < 0)
             return (int)got;
-        if (got > 0)
-            heard = mesh_now_ms();
         if (direct) {
             at += got;
             n -= (size_t)got;

@@ -37,6 +37,8 @@ struct worker {
     int wrong;
     struct err err;
     bool (*stop_at)(struct worker *w, int step);
+    struct worker *crew;        /* those it works with: crew[who[0..n-1]] */
+    const int *who;
     _Atomic int step;
 };
 
@@ -151,6 +153,16 @@ static int do_step(struct worker *w, uint64_t step)
     return 0;
 }
 
+/* Where nobody was meant to fail, the others are not left waiting for one that did. */
+static void give_up(struct worker *w)
+{
+    if (w->rc == 0 || w->stop_at)
+        return;
+    print_message("worker %d of %d: %s\n", w->self, w->n, w->err.text);
+    for (int i = 0; i < w->n; i++)
+        mesh_abort(w->crew[w->who[i]].mesh, w->generation);
+}
+
 static void *run_worker(void *arg)
 {
     struct worker *w = arg;
@@ -162,6 +174,7 @@ static void *run_worker(void *arg)
             break;
         w->rc = do_step(w, (uint64_t)i);
     }
+    give_up(w);
     return NULL;
 }
 
@@ -188,6 +201,8 @@ static void generation_begin(struct worker *all, const int *who, int n, uint64_t
         w->list = list;
         w->n = n;
         w->self = i;
+        w->crew = all;
+        w->who = who;
         w->steps = steps;
         w->wrong = 0;
         pthread_create(&w->thread, NULL, run_worker, w);
@@ -415,6 +430,8 @@ static void one_that_dies_is_told_and_the_others_go_on(void **state)
             assert_int_equal(atomic_load(&all[left[i]].losses), 1);
             assert_int_equal(atomic_load(&all[left[i]].lost_id), 2);
         }
+        for (int i = 0; i < 4; i++)
+            all[i].stop_at = NULL;
         generation_begin(all, left, 3, 6, 6, next);
         generation_end(all, left, 3, 0);
 
@@ -450,6 +467,8 @@ static void one_comes_back_as_another(void **state)
             all[i].generation = 3;
             all[i].n = 3;
             all[i].self = i;
+            all[i].crew = all;
+            all[i].who = everyone;
             if (i == 0)
                 usleep(20000);
             pthread_create(&all[i].thread, NULL, run_worker, &all[i]);
@@ -526,6 +545,7 @@ static void *run_copy(void *arg)
     free(bytes);
     if (w->rc == 0)
         w->rc = do_step(w, 4);
+    give_up(w);
     return NULL;
 }
 
@@ -545,6 +565,8 @@ static void a_state_is_copied_to_those_who_lack_it(void **state)
             all[i].list = list;
             all[i].n = 4;
             all[i].self = i;
+            all[i].crew = all;
+            all[i].who = everyone;
             pthread_create(&all[i].thread, NULL, run_copy, &all[i]);
         }
         generation_end(all, everyone, 4, 0);
