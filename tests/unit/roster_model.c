@@ -102,7 +102,7 @@ static void hang_up(struct model_worker *w)
 {
     if (!w->open)
         return;
-    w->open = w->as = 0;
+    w->open = w->as = w->member_from = 0;
     w->n_up = 0;
     memset(w->up, 0, sizeof w->up);
     if (w->alive)
@@ -143,6 +143,7 @@ static bool call(struct model *m, int slot)
     }
     w->conn = w->open = 1;
     w->as = (uint8_t)id;
+    w->member_from = (uint8_t)(fresh ? roster.generation + 1 : 0);
     push_down(w, (struct message){ .kind = M_WELCOME, .step = (uint8_t)id, .bad = fresh });
     return true;
 }
@@ -284,7 +285,7 @@ static void take_report(struct model *m, const struct model_worker *w, struct me
 {
     if (roster.n == 0 || roster.worker[0].id != w->as)
         return;
-    if (msg.generation != roster.generation && !is(MISTAKE_OLD_NEWS))
+    if (msg.generation < w->member_from && !is(MISTAKE_OLD_NEWS))
         return;
     expect(!msg.bad, "a wrong state is stored");
     if (msg.step > m->disk_step)
@@ -362,7 +363,7 @@ static bool cut_worker(struct model *m, int slot)
     if (!m->up || !w->alive || w->conn != 2 || !w->open || w->stale)
         return false;
     w->stale = w->as;
-    w->conn = w->open = w->as = 0;
+    w->conn = w->open = w->as = w->member_from = 0;
     clear_queues(w);
     return true;
 }

@@ -40,6 +40,7 @@ struct model_worker {
     uint8_t conn;               /* 0 none, 1 called, 2 welcome */
     uint8_t open;               /* the coordinator's end of it is */
     uint8_t as;                 /* the id that the coordinator knows this end by */
+    uint8_t member_from;        /* and the generation from which on it believes what it hears */
     uint8_t stale;              /* id of one before, whose end it has not noticed */
     uint8_t n_down, n_up;
     struct message down[DOWN_MAX], up[UP_MAX];

@@ -33,7 +33,7 @@ static void take_welcome(struct model_worker *w, struct message msg)
 void die(struct model_worker *w)
 {
     struct model_worker now = { .used = 1, .open = w->open, .as = w->as, .stale = w->stale,
-                                .conn = w->conn, .n_up = w->n_up, .word_generation = w->word_generation,
+                                .member_from = w->member_from, .conn = w->conn, .n_up = w->n_up, .word_generation = w->word_generation,
                                 .word_step = w->word_step, .word_post = w->word_post };
 
     memcpy(now.up, w->up, sizeof now.up);
@@ -83,14 +83,14 @@ bool break_off(struct model *m, int slot)
 
 /* ------------------------------------------------------------------ the main thread */
 
-/* To the coordinator. Without a connection it waits for the next one. */
+/* To the coordinator. Without a connection it is not kept: the next list asks for what counts. */
 static void post(struct model_worker *w, enum message_kind kind)
 {
     struct message msg = { .kind = (uint8_t)kind, .generation = w->generation, .step = w->step,
                            .bad = w->bad };
 
-    if (w->conn == 2 && !w->open)
-        return;                 /* nobody reads there any more */
+    if (w->conn != 2 || !w->open)
+        return;
     expect(w->n_up < UP_MAX, "the model's queue is too small");
     if (w->n_up < UP_MAX)
         w->up[w->n_up++] = msg;
