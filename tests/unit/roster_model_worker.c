@@ -33,7 +33,8 @@ static void take_welcome(struct model_worker *w, struct message msg)
 void die(struct model_worker *w)
 {
     struct model_worker now = { .used = 1, .open = w->open, .as = w->as, .stale = w->stale,
-                                .member_from = w->member_from, .conn = w->conn, .n_up = w->n_up, .word_generation = w->word_generation,
+                                .member_from = w->member_from, .conn = w->conn, .n_up = w->n_up,
+                                .word_generation = w->word_generation,
                                 .word_step = w->word_step, .word_post = w->word_post };
 
     memcpy(now.up, w->up, sizeof now.up);
