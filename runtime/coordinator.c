@@ -373,6 +373,12 @@ static bool counts(const struct coordinator *c, const struct caller *k, const st
     return k->kind == CALLER_WORKER && is_first(c, k) && h->generation >= k->member_from;
 }
 
+/* From the one who was told by the last go what is not on record yet. */
+static bool is_current(const struct coordinator *c, const struct wire_header *h)
+{
+    return roster_phase(c->roster) == ROSTER_RUNNING && h->generation == roster_generation(c->roster);
+}
+
 static void on_event(struct coordinator *c, struct caller *k, const struct wire_header *h,
                      const json_t *doc)
 {
@@ -383,7 +389,11 @@ static void on_event(struct coordinator *c, struct caller *k, const struct wire_
         k->suspected_at = clock_seconds();
         return;
     }
-    if (!counts(c, k, h) && strcmp(text_of(doc, "kind"), "failed") != 0)
+    /* A checkpoint whose steps are not all on record waits for the next go, after which they are told
+     * first: else they would be lost with the workers that remember them. */
+    long step = (long)json_integer_value(json_object_get(doc, "step"));
+    if ((!counts(c, k, h) || (step > c->logged && !is_current(c, h))) &&
+        strcmp(text_of(doc, "kind"), "failed") != 0)
         return;
     if (record_event(c, doc, &err) < 0) {
         c->failed = err;
@@ -403,7 +413,7 @@ static void on_message(struct coordinator *c, struct caller *k, const struct wir
             buf_clear(&c->state);
             buf_append(&c->state, body, h->length);
             c->state_step = c->state.failed ? -1 : (long)h->number;
-        } else if (record_results(c, h->generation, body, h->length, &err) < 0) {
+        } else if (record_results(c, is_current(c, h), body, h->length, &err) < 0) {
             lose(c, k, err.text);
         }
         return;

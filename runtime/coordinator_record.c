@@ -78,8 +78,6 @@ json_t *record_history(struct coordinator *c)
 
 static void tell(struct coordinator *c, struct train_event *e)
 {
-    e->step = c->step;
-    e->epoch = c->epoch;
     e->steps_in_epoch = c->steps_in_epoch;
     e->samples_per_s = c->samples_per_s;
     if (c->config->handler(c->config->arg, c->config->trainer, e))
@@ -96,7 +94,30 @@ static void note_first_step(struct coordinator *c, long step)
                                        (json_int_t)step));
 }
 
-int record_results(struct coordinator *c, const char *body, size_t n, struct err *err)
+/* The epoch that a step is of; of the first one the length may not be known yet. */
+static int epoch_of(const struct results_place *place, long step)
+{
+    return place->steps_in_epoch > 0 ? (int)(step / place->steps_in_epoch) : (int)place->epoch;
+}
+
+/* Those of one epoch at a time. */
+static void tell_results(struct coordinator *c, const struct results_place *place,
+                         const struct step_result *all, long count)
+{
+    for (long from = 0, to; from < count; from = to) {
+        c->epoch = epoch_of(place, all[from].step);
+        for (to = from + 1; to < count && epoch_of(place, all[to].step) == c->epoch;)
+            to++;
+        c->logged = all[to - 1].step + 1;
+        if (c->logged > c->step)
+            c->step = c->logged;
+        c->loss = all[to - 1].loss;
+        tell(c, &(struct train_event){ .kind = EVENT_STEPS, .step = c->logged, .epoch = c->epoch,
+                                       .results = all + from, .n_results = to - from });
+    }
+}
+
+int record_results(struct coordinator *c, bool current, const char *body, size_t n, struct err *err)
 {
     struct results_place place;
     OWN_MEM struct step_result *all = NULL;
@@ -104,31 +125,28 @@ int record_results(struct coordinator *c, const char *body, size_t n, struct err
 
     if (results_unpack(body, n, &place, &all, &count, err) < 0)
         return -(int)err->code;
-    if (count)
+    if (count && current)
         note_first_step(c, all[count - 1].step + 1);
     while (skip < count && all[skip].step < c->logged)
         skip++;
-    if (skip == count)
+    /* What is missing in between is told after the next go. */
+    if (skip == count || (all[skip].step > c->logged && !current))
         return 0;
-    c->epoch = (int)place.epoch;
     c->steps_in_epoch = (long)place.steps_in_epoch;
     c->samples_per_s = place.samples_per_s;
-    c->logged = all[count - 1].step + 1;
-    if (c->logged > c->step)
-        c->step = c->logged;
-    c->loss = all[count - 1].loss;
-    tell(c, &(struct train_event){ .kind = EVENT_STEPS, .results = all + skip,
-                                   .n_results = count - skip });
+    tell_results(c, &place, all + skip, count - skip);
     return 0;
 }
 
 /* ------------------------------------------------------------------ events */
 
-/* The state that came before, in the trainer that writes files. */
-static int take_state(struct coordinator *c, long step, struct err *err)
+/* Whether the state of a step came before its event. When it came from one who was not the first of the
+ * list yet it did not, and both are told again after the next go. */
+static bool has_state(const struct coordinator *c, long step) { return c->state_step == step; }
+
+/* It goes into the trainer that writes files. */
+static int take_state(struct coordinator *c, struct err *err)
 {
-    if (c->state_step != step)
-        return err_set(err, ERR_CONFLICT, "the state of step %ld did not come", step);
     return trainer_state_set(c->config->trainer, c->state.data, c->state.n, err);
 }
 
@@ -146,14 +164,15 @@ static int on_test(struct coordinator *c, const json_t *event, struct err *err)
     for (int i = 0; i < r.n; i++)
         r.value[i] = json_number_value(json_array_get(values, (size_t)i));
     bool best = json_is_true(json_object_get(event, "best"));
-    bool state = c->state_step == step;
-    if (state && take_state(c, step, err) < 0)
+    bool state = has_state(c, step);
+    if (state && take_state(c, err) < 0)
         return -(int)err->code;
     c->tested = step;
     c->epoch = (int)json_integer_value(json_object_get(event, "epoch"));
     if (step > c->step)
         c->step = step;
-    tell(c, &(struct train_event){ .kind = EVENT_TEST, .test = &r, .best = best && state });
+    tell(c, &(struct train_event){ .kind = EVENT_TEST, .step = step, .epoch = c->epoch, .test = &r,
+                                   .best = best && state });
     return 0;
 }
 
@@ -163,7 +182,9 @@ static int on_checkpoint(struct coordinator *c, const json_t *event, struct err 
     long step = (long)json_integer_value(json_object_get(event, "step"));
     struct err why;
 
-    if (take_state(c, step, err) < 0)
+    if (!has_state(c, step))
+        return 0;
+    if (take_state(c, err) < 0)
         return -(int)err->code;
     if (rundir_checkpoint(c->config->dir, c->config->trainer, &why) < 0) {
         fprintf(stderr, "muster: %s; the job goes on\n", why.text);
@@ -183,10 +204,10 @@ static int on_end(struct coordinator *c, const json_t *event, struct err *err)
     long test_step;
     int test_epoch;
 
-    if (c->ended)
-        return 0;
     f->steps = (long)json_integer_value(json_object_get(event, "step"));
-    if (take_state(c, f->steps, err) < 0)
+    if (c->ended || !has_state(c, f->steps))
+        return 0;
+    if (take_state(c, err) < 0)
         return -(int)err->code;
     f->epochs = (int)json_integer_value(json_object_get(event, "epoch"));
     f->seconds = json_number_value(json_object_get(event, "seconds"));
@@ -204,6 +225,8 @@ static int on_end(struct coordinator *c, const json_t *event, struct err *err)
 /* The job was asked to stop: where it is is kept. */
 static int on_stopped(struct coordinator *c, const json_t *event, struct err *err)
 {
+    if (!has_state(c, (long)json_integer_value(json_object_get(event, "step"))))
+        return 0;
     if (on_checkpoint(c, event, err) < 0)
         return -(int)err->code;
     c->fit.steps = trainer_step(c->config->trainer);

@@ -30,11 +30,14 @@ void results_add(struct results *r, const struct step_result *result, long n)
         add(r, &result[i]);
 }
 
-long results_pack(const struct results *r, long from, const struct results_place *place,
+long results_pack(const struct results *r, long from, long until, const struct results_place *place,
                   struct buf *out)
 {
     long step = from > r->first ? from : r->first;
-    long end = r->next - step > RESULTS_SENT ? step + RESULTS_SENT : r->next;
+    long end = until < r->next ? until : r->next;
+
+    if (end - step > RESULTS_SENT)
+        end = step + RESULTS_SENT;
 
     buf_append(out, place, sizeof *place);
     for (; step < end; step++) {

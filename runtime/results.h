@@ -28,9 +28,9 @@ struct results {
 
 void results_add(struct results *r, const struct step_result *result, long n);
 void results_clear(struct results *r);
-/* Steps from `from` on (or the first that is kept), at most RESULTS_SENT; returns the step after
- * the last one. */
-long results_pack(const struct results *r, long from, const struct results_place *place,
+/* Steps from `from` on (or the first that is kept) to before `until`, at most RESULTS_SENT; returns
+ * the step after the last one. */
+long results_pack(const struct results *r, long from, long until, const struct results_place *place,
                   struct buf *out);
 /* Back; *out is malloced, the caller's. ERR_INVALID: not what results_pack writes. */
 int results_unpack(const void *bytes, size_t n, struct results_place *place,

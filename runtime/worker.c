@@ -303,7 +303,8 @@ static int copy_state(struct turn *t, struct err *err)
         head = state.n - sizeof head;
         memcpy(state.data, &head, sizeof head);
         pthread_mutex_lock(&w->lock);
-        results_pack(&w->results, w->results.next - RESULTS_SENT, &w->place, &state);
+        results_pack(&w->results, w->results.next - RESULTS_SENT, w->results.next, &w->place,
+                     &state);
         pthread_mutex_unlock(&w->lock);
         if (buf_ok(&state, err) < 0)
             return -(int)err->code;

@@ -17,6 +17,7 @@
 /* One message to the coordinator, in a list. */
 struct letter {
     struct wire_header head;
+    long after;                 /* results of the steps before this one go first */
     struct buf body;
     struct letter *next;
 };

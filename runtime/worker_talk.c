@@ -46,6 +46,7 @@ void worker_post(struct worker *w, enum wire_kind kind, uint64_t generation, uin
     pthread_mutex_lock(&w->lock);
     bool kept = w->connected && l->body.n == n;         /* fewer: no memory */
     if (kept) {
+        l->after = w->results.next;
         *w->last = l;
         w->last = &l->next;
     }
@@ -65,22 +66,16 @@ void worker_post_json(struct worker *w, enum wire_kind kind, uint64_t generation
         worker_post(w, kind, generation, 0, text, strlen(text));
 }
 
-static struct letter *take_letters(struct worker *w)
+/* *out_after: results from there on may be older than letters to come. */
+static struct letter *take_letters(struct worker *w, long *out_after)
 {
     pthread_mutex_lock(&w->lock);
     struct letter *all = w->first;
+    *out_after = w->results.next;
     w->first = NULL;
     w->last = &w->first;
     pthread_mutex_unlock(&w->lock);
     return all;
-}
-
-static int send_letters(const struct letter *all, int fd, struct err *err)
-{
-    for (; all; all = all->next)
-        if (wire_send(fd, &all->head, all->body.data, SEND_MS, err) < 0)
-            return -(int)err->code;
-    return 0;
 }
 
 /* ------------------------------------------------------------------ what comes in */
@@ -219,7 +214,7 @@ static int call(struct worker *w, int *out_fd, int *out_beat_ms, struct err *err
         return err_set(err, ERR_IO, "%s does not speak as a coordinator", w->config->join);
     pthread_mutex_lock(&w->lock);
     w->id = (uint64_t)whole(doc, "id");
-    w->fresh = json_is_true(json_object_get(doc, "fresh"));
+    w->fresh |= json_is_true(json_object_get(doc, "fresh"));    /* once is enough, until it has */
     w->listed = w->go = 0;
     w->leads = false;
     w->connected = true;
@@ -250,23 +245,30 @@ static int call_again(struct worker *w, int *out_fd, int *out_beat_ms, struct er
     return err_set(err, ERR_AGAIN, "the worker has ended");
 }
 
-/* A beat, with what the coordinator has not heard yet when this worker leads. */
 static int send_beat(struct worker *w, int fd, struct err *err)
 {
     char text[128];
-    OWN_BUF results = BUF_INIT;
 
     int n = snprintf(text, sizeof text, "{\"step\":%ld,\"bytes_per_step\":%.1f}",
                      atomic_load(&w->step), atomic_load(&w->bytes_per_step));
     struct wire_header h = { WIRE_BEAT, 0, 0, (uint64_t)n };
-    if (wire_send(fd, &h, text, SEND_MS, err) < 0)
-        return -(int)err->code;
+    return wire_send(fd, &h, text, SEND_MS, err);
+}
+
+/* What the coordinator has not heard of the steps before `until`, when this worker leads. */
+static int send_results(struct worker *w, int fd, long until, struct err *err)
+{
+    OWN_BUF results = BUF_INIT;
+    struct wire_header h;
+
     for (;;) {
         buf_clear(&results);
         pthread_mutex_lock(&w->lock);
-        bool due = w->leads && w->results.next > w->logged;
+        if (until > w->results.next)
+            until = w->results.next;    /* it has started over since */
+        bool due = w->leads && until > w->logged;
         if (due)
-            w->logged = results_pack(&w->results, w->logged, &w->place, &results);
+            w->logged = results_pack(&w->results, w->logged, until, &w->place, &results);
         h = (struct wire_header){ WIRE_RESULTS, w->go, 0, results.n };
         pthread_mutex_unlock(&w->lock);
         if (!due)
@@ -276,17 +278,22 @@ static int send_beat(struct worker *w, int fd, struct err *err)
     }
 }
 
-/* A checkpoint must not come before the results of the steps that it stands for: were this worker
- * killed in between, nobody could tell them any more. So the letters are taken first. */
+/* A beat, and everything in the order in which it happened. Above all, a checkpoint never comes before
+ * the results of the steps that it stands for: were this worker killed in between, nobody could
+ * tell them any more. */
 static int send_news(struct worker *w, int fd, struct err *err)
 {
-    struct letter *all = take_letters(w);
+    long after;
+    struct letter *all = take_letters(w, &after);
     int rc = send_beat(w, fd, err);
 
-    if (rc == 0)
-        rc = send_letters(all, fd, err);
+    for (const struct letter *l = all; rc == 0 && l; l = l->next) {
+        rc = send_results(w, fd, l->after, err);
+        if (rc == 0)
+            rc = wire_send(fd, &l->head, l->body.data, SEND_MS, err);
+    }
     free_letters(all);
-    return rc;
+    return rc < 0 ? rc : send_results(w, fd, after, err);
 }
 
 /* One connection, until it breaks. */
@@ -330,12 +337,14 @@ static int converse(struct worker *w, int fd, int beat_ms, struct err *err)
     return 0;
 }
 
-static struct letter *disconnect(struct worker *w)
+static void disconnect(struct worker *w)
 {
+    long after;
+
     pthread_mutex_lock(&w->lock);
     w->connected = false;
     pthread_mutex_unlock(&w->lock);
-    return take_letters(w);
+    free_letters(take_letters(w, &after));
 }
 
 static void *talk(void *arg)
@@ -352,7 +361,7 @@ static void *talk(void *arg)
         }
         int rc = converse(w, fd, beat_ms, &err);
         close(fd);
-        free_letters(disconnect(w));
+        disconnect(w);
         if (rc == 0)
             break;
     }
@@ -371,5 +380,5 @@ void worker_hush(struct worker *w)
     atomic_store(&w->over, true);
     worker_poke(w);
     pthread_join(w->talker, NULL);
-    free_letters(take_letters(w));
+    disconnect(w);
 }
