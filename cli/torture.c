@@ -1,8 +1,8 @@
 /* cli/torture.c - muster torture: does the result depend on what happens to the workers?
  *
  * Trains a spec three times: in one process, with one worker, and with several workers while they
- * are killed, stopped, cut off, added and sent away. Then it compares: the digest of all three, and
- * between the two with workers the chain and the loss of every single step.
+ * are killed, stopped, cut off, added and sent away. Then it compares the digest, the loss of every
+ * single step, every test, and between the two with workers the chain.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -264,38 +264,42 @@ static json_t *next_line(char **at, bool tests)
     return NULL;
 }
 
-static int compare_lines(char *one, char *two, bool tests, long *out_lines, struct err *err)
+/* Lines of `other` against those of the disturbed run. */
+static int compare_lines(const char *other, char *one, char *two, bool tests, long *out_lines,
+                         struct err *err)
 {
     for (*out_lines = 0;; ++*out_lines) {
         OWN_JSON json_t *a = next_line(&one, tests);
         OWN_JSON json_t *b = next_line(&two, tests);
         if (!a && !b)
             return 0;
-        const json_t *step = json_object_get(a ? a : b, "step");
-        if (!a || !b || !json_equal(step, json_object_get(b, "step")))
-            return err_set(err, ERR_CONFLICT, "different: the disturbed run has lost or doubled step "
-                           "%ld", (long)json_integer_value(step));
+        long step = (long)json_integer_value(json_object_get(a ? a : b, "step"));
+        if (!a || !b || !json_equal(json_object_get(a, "step"), json_object_get(b, "step")))
+            return err_set(err, ERR_CONFLICT, "different: %s %ld of the %s run is not there, or twice, "
+                           "in the disturbed one", tests ? "the test of step" : "step", step, other);
+        if (!json_object_get(a, "chain"))       /* one process keeps none */
+            json_object_del(b, "chain");
         if (!json_equal(a, b))
-            return err_set(err, ERR_CONFLICT, "different: %s step %ld is the first that differs",
-                           tests ? "the test of" : "", (long)json_integer_value(step));
+            return err_set(err, ERR_CONFLICT, "different: the first %s that differs from the %s run is "
+                           "%ld", tests ? "test" : "step", other, step);
     }
 }
 
-/* Every step is there once, in both runs, with the same loss and chain. */
-static int compare_steps(struct session *s, struct err *err)
+/* Every step is there once, in both runs, with the same loss and chain; so are the tests. */
+static int compare_steps(struct session *s, const char *other, struct err *err)
 {
     char path[PATH_SIZE + 64];
     OWN_MEM char *one = NULL, *two = NULL;
     long steps, tests;
 
-    snprintf(path, sizeof path, "%s/undisturbed/metrics.jsonl", s->dir);
+    snprintf(path, sizeof path, "%s/%s/metrics.jsonl", s->dir, other);
     if (files_read(path, (size_t)1 << 32, &one, NULL, err) < 0)
         return -(int)err->code;
     snprintf(path, sizeof path, "%s/disturbed/metrics.jsonl", s->dir);
     if (files_read(path, (size_t)1 << 32, &two, NULL, err) < 0)
         return -(int)err->code;
-    if (compare_lines(one, two, false, &steps, err) < 0 ||
-        compare_lines(one, two, true, &tests, err) < 0)
+    if (compare_lines(other, one, two, false, &steps, err) < 0 ||
+        compare_lines(other, one, two, true, &tests, err) < 0)
         return -(int)err->code;
     if (steps != s->steps)
         return err_set(err, ERR_CONFLICT, "different: metrics.jsonl has %ld steps of %ld", steps,
@@ -307,7 +311,7 @@ static int compare(struct session *s, struct err *err)
 {
     const char *digest = text_of(s->alone, "digest"), *chain = text_of(s->alone, "chain");
 
-    if (compare_steps(s, err) < 0)
+    if (compare_steps(s, "undisturbed", err) < 0 || compare_steps(s, "single", err) < 0)
         return -(int)err->code;
     if (strcmp(digest, text_of(s->disturbed, "digest")) != 0)
         return err_set(err, ERR_CONFLICT, "different: undisturbed %.16s..., disturbed %.16s..., and "
@@ -315,6 +319,10 @@ static int compare(struct session *s, struct err *err)
     if (strcmp(chain, text_of(s->disturbed, "chain")) != 0)
         return err_set(err, ERR_CONFLICT, "different: the chain undisturbed is %s, disturbed %s",
                        chain, text_of(s->disturbed, "chain"));
+    const char *single = text_of(s->single, "chain");
+    if (strspn(single, "0") != strlen(single) && strcmp(single, chain) != 0)
+        return err_set(err, ERR_CONFLICT, "different: the chain of one process is %s, of workers %s",
+                       single, chain);
     if (strcmp(digest, text_of(s->single, "digest")) != 0)
         return err_set(err, ERR_CONFLICT, "different: one process gives %.16s..., workers %.16s...",
                        text_of(s->single, "digest"), digest);
@@ -373,7 +381,7 @@ static void print_table(const struct session *s)
            s->steps, s->seconds);
 }
 
-static void print_json(const struct session *s, const struct err *why)
+static void print_json(const struct session *s, bool equal)
 {
     OWN_JSON json_t *kinds = json_object();
 
@@ -385,7 +393,7 @@ static void print_json(const struct session *s, const struct err *why)
             "median_s", of.median, "worst_s", of.worst));
     }
     OWN_JSON json_t *doc = json_pack(
-        "{s:b, s:s, s:s, s:I, s:I, s:I, s:I, s:f, s:O}", "equal", why->code == ERR_OK, "digest",
+        "{s:b, s:s, s:s, s:I, s:I, s:I, s:I, s:f, s:O}", "equal", equal, "digest",
         text_of(s->disturbed, "digest"), "chain", text_of(s->disturbed, "chain"), "steps",
         (json_int_t)s->steps, "events", (json_int_t)s->args->events, "seed",
         (json_int_t)s->args->seed, "generations", (json_int_t)s->generations, "seconds", s->seconds,
@@ -449,7 +457,7 @@ static int torment(struct session *s, struct err *err)
         return rc;
     rc = compare(s, err);
     if (s->args->json)
-        print_json(s, err);
+        print_json(s, rc == 0);
     else
         print_table(s);
     return rc;
@@ -466,6 +474,8 @@ static int torture(struct session *s, struct err *err)
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     int rc = torment(s, err);
     clear_line(s);
+    if (stop_asked)
+        s->cli->exit_code = 130;        /* as shells have it for Ctrl-C */
     if (rc == 0 && !s->args->json)
         printf("equal: %s, chain %s (one process, one worker, %d..%d workers disturbed)\n",
                text_of(s->disturbed, "digest"), text_of(s->disturbed, "chain"), s->min, s->max);

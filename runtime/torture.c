@@ -32,6 +32,9 @@ enum {
     PATH_SIZE = 4096 + 32,
 };
 
+/* A worker that is lost later than this was lost by another event. */
+static const double LOST_SECONDS = 2;
+
 static const char *const names[TORTURE_KINDS] = {
     "kill", "stop", "slow", "partition", "join", "leave", "coordinator",
 };
@@ -294,6 +297,7 @@ static void fire(struct run *r)
     e->step = r->step;
     if (!act[e->kind](r, e))
         return;
+    e->took = wall_clock() - e->at;
     e->fired = true;
     r->next++;
 }
@@ -392,12 +396,16 @@ static bool is_event(const json_t *line, const char *name)
     return event && strcmp(event, name) == 0;
 }
 
-/* Whether `line` says that `e` was noticed. */
-static bool notes(const json_t *line, const struct torture_event *e)
+/* Whether `line`, so many seconds after `e`, says that it was noticed. Somebody leaves while the asker
+ * still waits for the answer, or not at all: there were no more than the new size. */
+static bool notes(const json_t *line, double after, const struct torture_event *e)
 {
     if (!noted_as[e->kind] || !is_event(line, noted_as[e->kind]))
         return false;
-    return strcmp(noted_as[e->kind], "lost") != 0 || whole(line, "id") == e->id;
+    if (e->kind == TORTURE_LEAVE)
+        return after <= e->took;
+    return strcmp(noted_as[e->kind], "lost") != 0 ||
+           (whole(line, "id") == e->id && after < e->pause_ms / 1e3 + LOST_SECONDS);
 }
 
 static void review_event(const json_t *lines, struct torture_event *e)
@@ -410,7 +418,7 @@ static void review_event(const json_t *lines, struct torture_event *e)
         double after = json_number_value(json_object_get(line, "t")) - e->at;
         if (after < 0)
             continue;
-        if (!seen && notes(line, e)) {
+        if (!seen && notes(line, after, e)) {
             seen = true;
             e->seen = after;
         } else if (seen && is_event(line, "step")) {

@@ -34,7 +34,7 @@ struct torture_event {
     int size;                   /* TORTURE_JOIN, TORTURE_LEAVE: workers from then on */
     /* what came of it */
     bool fired;
-    double at;                  /* by the wall clock */
+    double at, took;            /* by the wall clock; seconds, for an answer */
     long step;                  /* the last one that was known to be committed */
     long id, pid;               /* whom */
     double seen;                /* seconds until the coordinator noted it; < 0: it did not have to */

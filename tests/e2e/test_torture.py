@@ -1,0 +1,99 @@
+"""muster torture: sixty random events, one digest and one chain, and nobody left behind."""
+import json
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+LENET = "examples/fashion-lenet/train.yaml"
+KINDS = {"kill", "stop", "slow", "partition", "join", "leave", "coordinator"}
+
+
+def processes_of(out):
+    """All that were started with this word in their environment."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            if f"TORTURED={out}".encode() in entry.read_bytes():
+                found.append((entry.parent / "cmdline").read_bytes().replace(b"\0", b" "))
+        except OSError:
+            continue
+    return found
+
+
+def steps_of(out):
+    lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    return [line["step"] for line in lines if "test_loss" not in line]
+
+
+def test_sixty_events_change_no_bit(muster, root, tmp_path):
+    out = tmp_path / "torture"
+    done = muster("torture", root / LENET, "--events", 60, "--seed", 7, "--set", "epochs=1",
+                  "--set", "limit=8000", "--set", "data.test.limit=400", "--out", out, "--json",
+                  timeout=280, env={"TORTURED": str(out)})
+    found = json.loads(done.stdout)
+    assert found["equal"] and found["steps"] == 2000 and found["events"] == 60
+    assert set(found["kinds"]) == KINDS
+    assert sum(kind["fired"] for kind in found["kinds"].values()) == 60
+    assert found["generations"] > 20
+    runs = {name: json.loads((out / name / "run.json").read_text())
+            for name in ("single", "undisturbed", "disturbed")}
+    assert len({run["digest"] for run in runs.values()}) == 1
+    assert runs["undisturbed"]["chain"] == runs["disturbed"]["chain"] != "0" * 16
+    assert steps_of(out / "disturbed") == list(range(1, 2001))
+    assert not processes_of(out)
+    # What many disturbed workers have made, one process verifies.
+    assert "2000 of them" in muster("verify", out / "disturbed").stdout
+
+
+def test_what_is_drawn_depends_on_the_seed_alone(muster, root, tmp_path):
+    def drawn(name, seed):
+        out = tmp_path / name
+        muster("torture", root / "examples/fit-a-line/train.yaml", "--set", "epochs=10", "--events",
+               6, "--seed", seed, "--workers", "2..3", "--out", out)
+        events = [json.loads(line) for line in (out / "events.jsonl").read_text().splitlines()]
+        assert all(event["fired"] and event["step"] >= event["due"] for event in events)
+        return [(event["event"], event["due"], event["size"]) for event in events]
+
+    assert drawn("a", 3) == drawn("b", 3) != drawn("c", 4)
+
+
+def start(muster, root, tmp_path):
+    """A torture in the middle of its disturbed run, in a directory of its own choice."""
+    process = subprocess.Popen([muster.path, "torture", str(root / LENET), "--set", "epochs=1"],
+                               env={**os.environ, "TMPDIR": str(tmp_path), "TORTURED": str(tmp_path)},
+                               text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    end = time.monotonic() + 120
+    while not list(tmp_path.glob("muster-torture-*/disturbed/checkpoints/step-*")):
+        assert time.monotonic() < end and process.poll() is None
+        time.sleep(0.01)
+    assert len(processes_of(tmp_path)) > 2
+    return process
+
+
+def test_ctrl_c_leaves_nobody_and_nothing(muster, root, tmp_path):
+    process = start(muster, root, tmp_path)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=30)
+    assert process.returncode == 130 and "stopped" in said
+    assert not processes_of(tmp_path) and not list(tmp_path.iterdir())
+
+
+def test_a_killed_torture_takes_all_with_it(muster, root, tmp_path):
+    process = start(muster, root, tmp_path)
+    process.kill()
+    process.wait()
+    end = time.monotonic() + 5
+    while processes_of(tmp_path) and time.monotonic() < end:
+        time.sleep(0.05)
+    assert not processes_of(tmp_path)
+
+
+def test_wrong_arguments_are_one_sentence(muster, root, tmp_path):
+    for words, part in ((["--events", "0"], "--events wants a number from 1"),
+                        (["--workers", "0"], "workers"), (["--workers", "1..999"], "at most 64"),
+                        ([], "no-such.yaml")):
+        spec = root / LENET if words else tmp_path / "no-such.yaml"
+        done = muster("torture", spec, *words, check=False, env={"TMPDIR": str(tmp_path)})
+        assert done.returncode and part in done.stderr and done.stderr.count("\n") == 1
