@@ -17,7 +17,7 @@ struct roster {
     struct roster_worker worker[ROSTER_MAX];
     bool counts[ROSTER_MAX];    /* its state counts (invariant 4) */
     int n;
-    uint64_t known[ROSTER_MAX]; /* of the disk's list, and not back yet */
+    uint64_t known[ROSTER_MAX]; /* of the disk's list, and not here */
     int n_known;
     long step;
     int source;
@@ -153,8 +153,13 @@ void roster_lost(struct roster *r, uint64_t id)
 {
     int place = place_of(r, id);
 
-    if (place >= 0)
-        take_out(r, place);
+    if (place < 0)
+        return;
+    /* Until there is another list it may come back as who it was: a coordinator that slept finds
+     * everybody gone, and they have all there is. */
+    if (r->counts[place] && !r->worker[place].leaving && r->n_known < ROSTER_MAX)
+        r->known[r->n_known++] = id;
+    take_out(r, place);
 }
 
 void roster_leave(struct roster *r, uint64_t id)

@@ -357,6 +357,39 @@ static void a_loss_while_loading_begins_anew(void **state)
     assert_int_equal(roster_step(r), 5);
 }
 
+/* A coordinator that slept finds every connection closed, and the same workers at the door. */
+static void all_who_were_lost_come_back_with_what_they_have(void **state)
+{
+    (void)state;
+    OWN(roster) r = roster_of(3, 1);
+
+    run_all(r);
+    for (uint64_t id = 1; id <= 3; id++)
+        roster_lost(r, id);
+    assert_int_equal(roster_next(r), ROSTER_NOTHING);
+    assert_int_equal(roster_phase(r), ROSTER_WAITING);
+    assert_int_equal(join(r, 1, 2, false), 2);
+    assert_int_equal(join(r, 0, 1, false), 1);
+    ACTS(r, ROSTER_STORE, ROSTER_TELL);
+    answer(r, (const long[]){ 7, 7 });
+    ACTS(r, ROSTER_GO);
+    assert_int_equal(roster_step(r), 7);
+    assert_int_equal(join(r, 2, 3, true), 4);           /* another list was made without it */
+}
+
+/* One that was sent away has nothing to come back to. */
+static void one_that_was_sent_away_comes_as_a_newcomer(void **state)
+{
+    (void)state;
+    OWN(roster) r = roster_of(1, 1);
+
+    run_all(r);
+    roster_leave(r, 1);
+    roster_lost(r, 1);
+    assert_int_equal(roster_next(r), ROSTER_NOTHING);
+    assert_int_equal(join(r, 0, 1, true), 2);
+}
+
 CHECK_MAIN(a_list_is_stored_then_told_then_gone, shards_are_contiguous_and_cover_all,
            one_beyond_the_most_is_not_let_in, too_few_wait_and_make_no_generation,
            a_lower_min_lets_those_who_wait_begin, a_loss_is_a_new_generation_once,
@@ -365,4 +398,5 @@ CHECK_MAIN(a_list_is_stored_then_told_then_gone, shards_are_contiguous_and_cover
            after_a_restart_those_of_the_list_come_back,
            those_who_are_missing_may_come_while_too_few_wait,
            a_checkpoint_that_nobody_has_is_loaded, a_checkpoint_that_somebody_has_is_not_loaded,
-           a_loss_while_loading_begins_anew)
+           a_loss_while_loading_begins_anew, all_who_were_lost_come_back_with_what_they_have,
+           one_that_was_sent_away_comes_as_a_newcomer)
