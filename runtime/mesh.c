@@ -424,29 +424,33 @@ static int find_links(struct mesh *m, int timeout_ms, int *out_missing, struct e
     return rc;
 }
 
-/* Tells those who read by TCP that we are here; 1 when everybody else is here too. */
+/* Says to each that we are here, by the link that we have found; 1 when all others have said so by
+ * the same link. (A link may be closed at the other side and we not know: then it says nothing.) 0:
+ * not yet, after a short wait. */
 static int meet(struct mesh *m, uint64_t generation, int *out_missing, struct err *err)
 {
+    struct timespec until = after_ms(2);
+    int rc = 1;
+
     for (int i = 0; i < m->n; i++) {
         struct link *l = m->place[i].link;
-        if (i == m->self || !l->they_read_tcp || l->told == generation)
+        if (i == m->self || l->told == generation)
             continue;
-        if (link_post(l, NULL, 0, POST_ENTER, err) == 0)
+        if (link_enter(l, generation, err) == 0)
             l->told = generation;
     }
-    for (int i = 0; i < m->n; i++) {
-        const struct region *r = m->place[i].region;
-        uint64_t word = atomic_load_explicit(&r->word, memory_order_acquire);
-        int age = word_age(word, generation);
-        if (i == m->self || age == 0)
+    pthread_mutex_lock(&m->lock);
+    for (int i = 0; i < m->n && rc == 1; i++) {
+        const struct link *l = m->place[i].link;
+        if (i == m->self || l->entered == generation)
             continue;
         *out_missing = i;
-        if (age > 0)
-            return mesh_again(m, err);
-        region_wait(r, word);
-        return 0;
+        rc = l->entered > generation ? mesh_again(m, err) : 0;
     }
-    return 1;
+    if (rc == 0)
+        pthread_cond_timedwait(&m->changed, &m->lock, &until);
+    pthread_mutex_unlock(&m->lock);
+    return rc;
 }
 
 /* From here on losses are told. false: one is lost already. */

@@ -116,6 +116,7 @@ struct link {
     bool claimed;               /* was part of a generation */
     bool active;                /* is part of this one: its loss is told */
     bool closing;               /* by us: nobody is told */
+    uint64_t entered;           /* the last generation that the peer entered with this link */
     struct err why;             /* of LINK_DEAD */
     struct arrival *arrivals;   /* complete ones, oldest first */
 
@@ -125,7 +126,7 @@ struct link {
     bool they_read_tcp;         /* the peer wants our posts here */
     bool we_read_tcp;
     struct region *region;      /* the peer's, mapped or mirrored */
-    uint64_t told;              /* generation of the last post that was sent here */
+    uint64_t told;              /* the last generation that we said we entered with this link */
     /* Of the link's thread: */
     struct arrival *arriving;
     int quiet;                  /* beats in a row without a byte */
@@ -143,6 +144,8 @@ void link_close(struct link *l);
 /* A whole message, or the link is dead (ERR_AGAIN). */
 int link_send(struct link *l, const struct wire_header *h, const struct wire_piece *piece, int n,
               struct err *err);
+/* Says that we have entered and use this link. */
+int link_enter(struct link *l, uint64_t generation, struct err *err);
 /* Parts of the own region, and with the last the post number, to a peer that reads by TCP. */
 struct part {
     size_t offset, bytes;

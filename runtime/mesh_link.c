@@ -7,8 +7,8 @@
  *     caller -> listener    READY    whether I read yours by TCP
  *     listener -> caller    READY
  *
- * and goes on with POST (a part of a region; with the last one the post number), STATE (a part of a
- * copy) and BEAT. The link's thread reads; it is also the one that calls, so that nobody else waits
+ * and goes on with GO (I have entered this generation, with this link), POST (a part of a region;
+ * with the last one the post number), STATE (a part of a copy) and BEAT. The link's thread reads; it is also the one that calls, so that nobody else waits
  * for a peer that does not answer. Links that carry posts have a beat. Where both sides read shared
  * memory the link is silent, and tells by its end that the process at the other side has ended.
  *
@@ -317,12 +317,13 @@ static int take_post(struct link *l, const struct wire_header *h, struct err *er
         offset |= (uint64_t)prefix[i] << 8 * i;
     bool last = offset & POST_LAST;
     offset &= ~POST_LAST;
-    /* Of a generation that we have not entered only the entering can come: the peer goes on when it
-     * has seen us there. */
-    if (n > 0 && (h->generation != generation || offset < REGION_PAGE ||
-                  offset > region_bytes(m->config.floats) - n))
+    /* Nothing comes of a generation that we have not entered: the peer goes on when it has seen us
+     * there. */
+    bool inside = n == 0 || (offset >= REGION_PAGE &&
+                             offset <= region_bytes(m->config.floats) - n);
+    if (h->generation != generation || !inside)
         return err_set(err, ERR_INVALID, "worker %" PRIu64 " posts out of turn", l->id);
-    /* Pairs with mesh_post: what the caller has read there was read before. */
+    /* Pairs with publish() in mesh_reduce.c: what the caller has read there was read before. */
     atomic_load_explicit(&m->posted, memory_order_acquire);
     if (n > 0 && (rc = receive(l, (char *)l->region + offset, n, err)) < 0)
         return rc;
@@ -397,6 +398,25 @@ static int take_state(struct link *l, const struct wire_header *h, struct err *e
     return 0;
 }
 
+int link_enter(struct link *l, uint64_t generation, struct err *err)
+{
+    return link_send(l, &(struct wire_header){ WIRE_GO, generation, 0, 0 }, NULL, 0, err);
+}
+
+static int take_enter(struct link *l, const struct wire_header *h, struct err *err)
+{
+    struct mesh *m = l->mesh;
+
+    if (l->we_read_tcp && h->generation >= atomic_load(&m->generation))
+        region_post(l->region, word_of(h->generation, POST_ENTER));
+    pthread_mutex_lock(&m->lock);
+    if (h->generation > l->entered)
+        l->entered = h->generation;
+    pthread_cond_broadcast(&m->changed);
+    pthread_mutex_unlock(&m->lock);
+    return discard(l, h->length, err);
+}
+
 static int read_on(struct link *l, struct err *err)
 {
     unsigned char head[WIRE_HEADER];
@@ -408,6 +428,7 @@ static int read_on(struct link *l, struct err *err)
             return rc;
         rc = h.kind == WIRE_POST    ? take_post(l, &h, err)
              : h.kind == WIRE_STATE ? take_state(l, &h, err)
+             : h.kind == WIRE_GO    ? take_enter(l, &h, err)
                                     : discard(l, h.length, err);
         if (rc < 0)
             return rc;
