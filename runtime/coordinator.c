@@ -392,8 +392,8 @@ static void on_event(struct coordinator *c, struct caller *k, const struct wire_
     /* A checkpoint whose steps are not all on record waits for the next go, after which they are told
      * first: else they would be lost with the workers that remember them. */
     long step = (long)json_integer_value(json_object_get(doc, "step"));
-    if ((!counts(c, k, h) || (step > c->logged && !is_current(c, h))) &&
-        strcmp(text_of(doc, "kind"), "failed") != 0)
+    if (strcmp(text_of(doc, "kind"), "failed") == 0 ? h->generation < k->member_from :
+        !counts(c, k, h) || (step > c->logged && !is_current(c, h)))
         return;
     if (record_event(c, doc, &err) < 0) {
         c->failed = err;

@@ -182,12 +182,17 @@ static int take_message(struct worker *w, const struct wire_header *h, const str
 
 /* ------------------------------------------------------------------ the connection */
 
+/* One that must start over and has not yet claims to be nobody: by its id, a coordinator that was
+ * killed meanwhile would take it for one whose state counts. */
 static json_t *introduce(struct worker *w)
 {
+    pthread_mutex_lock(&w->lock);
+    uint64_t id = w->fresh ? 0 : w->id;
+    pthread_mutex_unlock(&w->lock);
     return json_pack("{s:s, s:s, s:i, s:s, s:s, s:s, s:s, s:I, s:I}", "role", "worker", "version",
                      MUSTER_VERSION, "numerics", NUMERICS_VERSION, "mark", w->mark, "data", w->data,
                      "address", w->address, "host", w->host, "pid", (json_int_t)getpid(), "id",
-                     (json_int_t)w->id);
+                     (json_int_t)id);
 }
 
 /* Connects, proves, says who this is and is let in. ERR_AGAIN: try again. */
