@@ -64,7 +64,7 @@ struct block {
     float *mean_s, *m2_s;       /* (N, cop) mean and squared deviations of a sample */
     float *s1, *s2;             /* (N, cop) sum of dz and of dz * (y - mean) of a sample */
     float *coef;                /* (members, BN_COEFS, cop) */
-    /* Shared plans: by shard, (shards, ROW_KINDS, cop), since samples of other plans are not here. */
+    /* Shared plans: (shards, ROW_KINDS, cop), since samples of other plans are not here. */
     float *rows;
     float *e;                   /* dy with its border, a member's */
     float *dxp;                 /* dx, a member's: (hp, wp, cip) Winograd's, else (hi, wi, cip) */

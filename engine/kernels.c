@@ -57,8 +57,8 @@ static void optim_pass(const struct optim *o, float *w, float *const *state, con
         ISA_FN(optim16)(o, w, state, i, v_mul(v_load(g + i), v_set1(scale)));
 }
 
-static void optim_named(const struct optim *o, float *w, float *const *state, const float *g, long n,
-                        float scale)
+static void optim_named(const struct optim *o, float *w, float *const *state, const float *g,
+                        long n, float scale)
 {
     for (long i = 0; i < n; i += 16) {
         v16 sum = v_load(g + i), old = v_load(w + i);

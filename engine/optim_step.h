@@ -16,7 +16,7 @@ struct apply {
     float *w, *s[OPTIM_STATES];
     float *keep;                /* where the gradient goes instead; NULL: update */
     bool discard;               /* keeps gradients, and another member writes this one */
-    const struct plan *roots;   /* several roots of a shared plan, one sum for each; NULL: one sum */
+    const struct plan *roots;   /* several roots of a shared plan, a sum for each; NULL: one sum */
     long grad_at;               /* of the parameter in the gradient vector */
     bool plain_momentum;        /* SGD with momentum and nothing else: the common case, inline */
 };

@@ -262,8 +262,8 @@ long plan_eval(struct plan *p, const struct stretch *data, long pos, long steps,
 int share_roots(int shards, int from, int to, int first[SHARE_ROOTS], int width[SHARE_ROOTS]);
 
 /* Between runs, for a shared plan; until then it has all shards to itself. `share` is copied, the
- * memory behind root[] stays the caller's; it is zeroed here, so nobody may be reading it for a step
- * that could still count. */
+ * memory behind root[] stays the caller's; it is zeroed here, so nobody may be reading it for a
+ * step that could still count. */
 void plan_set_share(struct plan *p, const struct plan_share *share);
 /* True after plan_train when a hook abandoned a step; that step has changed nothing. */
 bool plan_abandoned(const struct plan *p);

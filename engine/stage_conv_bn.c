@@ -595,8 +595,8 @@ static void update_direct(const struct block *b, const struct member *m, const s
 }
 
 /* This member's part of the weights, a vector (tap, ci, 16 co) at a time; Winograd's taps go
- * together. Updates them (a == NULL: does not) and renews their copies. A shared plan does first the
- * one and then, with a == NULL, the other. */
+ * together. Updates them (a == NULL: does not) and renews their copies. A shared plan does first
+ * the one and then, with a == NULL, the other. */
 static void each_vector(const struct block *b, const struct member *m, const struct apply *a)
 {
     const unsigned filled = member_filled(m);
@@ -619,7 +619,8 @@ static void each_vector(const struct block *b, const struct member *m, const str
             if (a)
                 update_direct(b, m, a, filled, i * 16);
             if (renew)
-                derive_direct(b, (int)(row / b->cis), (int)(row % b->cis), (int)o, b->w->w + i * 16);
+                derive_direct(b, (int)(row / b->cis), (int)(row % b->cis), (int)o,
+                              b->w->w + i * 16);
         }
     }
 }

@@ -107,7 +107,8 @@ static void chain(const struct stage *s, const struct member *m)
 }
 
 /* The gradient by shard of 16 floats of a block from `c` on. In a shared plan, -0.0 says that a
- * shard does not name the row: a sum with it is the other one, bit for bit. Returns what is named. */
+ * shard does not name the row: a sum with it is the other one, bit for bit. Returns the lanes that
+ * are named. */
 static mask16 block_gradient(const struct stage *s, const struct member *m, long block, int c,
                              v16 *of)
 {

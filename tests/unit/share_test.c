@@ -30,8 +30,10 @@ static const struct field image_fields[] = {
 static const struct field table_fields[] = {
     { .name = "numeric", .type = DTYPE_F32, .h = 1, .w = 1, .c = NUMBERS, .base = number,
       .stride = sizeof number[0] },
-    { .name = "a", .type = DTYPE_I32, .h = 1, .w = 1, .c = 1, .ids = 30, .base = id_a, .stride = 4 },
-    { .name = "b", .type = DTYPE_I32, .h = 1, .w = 1, .c = 1, .ids = 7, .base = id_b, .stride = 4 },
+    { .name = "a", .type = DTYPE_I32, .h = 1, .w = 1, .c = 1, .ids = 30, .base = id_a,
+      .stride = 4 },
+    { .name = "b", .type = DTYPE_I32, .h = 1, .w = 1, .c = 1, .ids = 7, .base = id_b,
+      .stride = 4 },
     { .name = "target", .type = DTYPE_F32, .h = 1, .w = 1, .c = 1, .base = wanted, .stride = 4 },
     { .name = "weight", .type = DTYPE_F32, .h = 1, .w = 1, .c = 1, .base = weight, .stride = 4 },
 };
@@ -76,7 +78,8 @@ static const struct net nets[] = {
     { "norm by shard", "[" CONV(5, 3, 1) "{\"batchnorm\": {\"per_shard\": true}}, " RELU FLAT FC(10)
       "]", "cross_entropy", SGD, NULL, IMAGES, 16, 8, 1, false },
     { "wide and deep", WIDE, "bce_with_logits",
-      "{\"wide\": {\"ftrl\": {\"lr\": 0.1, \"l1\": 0.01}}, \"deep\": {\"adagrad\": {\"lr\": 0.05}}}",
+      "{\"wide\": {\"ftrl\": {\"lr\": 0.1, \"l1\": 0.01}}, "
+      "\"deep\": {\"adagrad\": {\"lr\": 0.05}}}",
       NULL, table_fields, 5, 1, 16, 8, 2, false },
     { "wide and deep, adam", WIDE, "bce_with_logits", ADAM, "{\"norm\": 0.2}", table_fields, 5, 1,
       13, 8, 1, false },
@@ -227,7 +230,8 @@ static int reduce(void *arg, unsigned filled, const struct grad_segment **out, i
         return 1;
     pthread_barrier_wait(&job->barrier);
     for (int i = 0; i < job->n; i++) {
-        long from = job->floats / 16 * i / job->n * 16, to = job->floats / 16 * (i + 1) / job->n * 16;
+        long units = job->floats / 16;
+        long from = units * i / job->n * 16, to = units * (i + 1) / job->n * 16;
         w->segment[i] = (struct grad_segment){ from, to, job->worker[i].sum };
         for (long at = from; i == w->id && at < to; at++)
             assert_true(tree(job, filled, 0, w->s->plan->shards, at, &w->sum[at - from]));
@@ -336,6 +340,19 @@ static void compare(const struct net *net, const struct plan *got, const struct 
     }
 }
 
+/* A test is not shared out: every worker makes the whole of it. */
+static void compare_test(const struct setting *got, const struct setting *want)
+{
+    struct step_result x[2], y[2];
+
+    assert_int_equal(plan_eval(got->plan, &got->stretch, 0, 2, x, NULL, NULL), 2);
+    assert_int_equal(plan_eval(want->plan, &want->stretch, 0, 2, y, NULL, NULL), 2);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(x[i].n, y[i].n);
+        assert_memory_equal(&x[i].loss, &y[i].loss, sizeof(double));
+    }
+}
+
 static void compare_job(const struct net *net, const struct job *job, const struct setting *alone,
                         const struct step_result *want, long steps)
 {
@@ -344,6 +361,7 @@ static void compare_job(const struct net *net, const struct job *job, const stru
         assert_int_equal(w->done, steps);
         assert_false(w->abandoned);
         compare(net, w->s->plan, alone->plan, i);
+        compare_test(w->s, alone);
         for (long k = 0; k < steps; k++) {
             assert_int_equal(w->result[k].n, want[k].n);
             assert_int_equal(w->result[k].step, want[k].step);
