@@ -15,7 +15,8 @@ data=${MUSTER_DATA:-$cache/data}
 build_packages="gcc make meson ninja-build pkg-config libc6-dev libjansson-dev libyaml-dev
     zlib1g-dev nettle-dev libcmocka-dev python3 python3-pip python3-venv
     dataset-fashion-mnist"
-test_packages="clang clang-format libclang-rt-dev"
+# iproute2 and nftables: the tests make hosts out of network namespaces, and lose packets between them.
+test_packages="clang clang-format libclang-rt-dev iproute2 nftables"
 # Debian's PyTorch is the CPU build, a small part of the size of PyPI's. Only the test of
 # `export --format torch` needs it, and is skipped where there is none.
 torch_packages="python3-torch"

@@ -235,7 +235,11 @@ static int open_desk(struct job *j, struct err *err)
     snprintf(j->desk.token, sizeof j->desk.token, "%s", given ? given : token);
     if (write_token(j->config->dir, j->desk.token, err) < 0 || forget_size(j->config->dir, err) < 0)
         return -(int)err->code;
-    return wire_listen(listen, &j->desk.listener, j->desk.address, sizeof j->desk.address, err);
+    if (wire_listen(listen, &j->desk.listener, j->desk.address, sizeof j->desk.address, err) < 0)
+        return -(int)err->code;
+    return wire_is_any(j->desk.address) ?
+           err_set(err, ERR_INVALID, "--listen %s: name the address of this host that others reach, as "
+                   "in 192.168.1.5:7000 (its workers are told to others by it)", listen) : 0;
 }
 
 /* What muster resize has asked for since. */

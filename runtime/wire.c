@@ -513,6 +513,11 @@ int wire_listen(const char *address, int *out_fd, char *out_address, size_t size
     return 0;
 }
 
+bool wire_is_any(const char *address)
+{
+    return strncmp(address, "0.0.0.0:", 8) == 0 || strncmp(address, "[::]:", 5) == 0;
+}
+
 int wire_accept(int listener)
 {
     int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);

@@ -104,6 +104,8 @@ int wire_check(int fd, const char *token, int timeout_ms, struct err *err);
  * Sockets are close-on-exec, without delay (TCP_NODELAY). ERR_AGAIN: nobody answered in time. */
 int wire_connect(const char *address, int timeout_ms, int *out_fd, struct err *err);
 int wire_listen(const char *address, int *out_fd, char *out_address, size_t size, struct err *err);
+/* An address of a listener that stands for all of a host's: nobody else can call it. */
+bool wire_is_any(const char *address);
 /* The next caller, ready for wire_check. -1: none now (errno as accept4 left it). */
 int wire_accept(int listener);
 

@@ -483,6 +483,9 @@ static int open_worker(struct worker *w, struct err *err)
     if (mesh_new(&m, &w->mesh, err) < 0)
         return -(int)err->code;
     snprintf(w->address, sizeof w->address, "%s", mesh_address(w->mesh));
+    if (wire_is_any(w->address))
+        return err_set(err, ERR_INVALID, "--listen %s: name the address of this host that other workers "
+                       "reach, as in 192.168.1.6:0", c->listen ? c->listen : w->address);
     return 0;
 }
 

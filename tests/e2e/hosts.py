@@ -69,9 +69,8 @@ class Job(Process):
 
     def __init__(self, muster, spec, out, workers, *words, changes=(), pace=0, env=None, **kw):
         self.out, self.muster, self.hands = Path(out), muster, []
-        env = {"MUSTER_TOKEN": TOKEN, **(env or {})}
-        if pace:
-            env["MUSTER_TORTURE"] = str(pace)
+        self.pace = {"MUSTER_TORTURE": str(pace)} if pace else {}
+        env = {"MUSTER_TOKEN": TOKEN, **self.pace, **(env or {})}
         super().__init__(muster, "train", spec, "--out", out, "--workers", workers, "--quiet",
                          *settings(changes), *words, env=env, **kw)
 
@@ -131,7 +130,7 @@ class Job(Process):
 
     def join(self, *words, env=None, address=None, **kw):
         hand = Process(self.muster, "worker", "--join", address or self.address(), *words,
-                       env={"MUSTER_TOKEN": TOKEN, **(env or {})}, **kw)
+                       env={"MUSTER_TOKEN": TOKEN, **self.pace, **(env or {})}, **kw)
         self.hands.append(hand)
         return hand
 

@@ -114,7 +114,7 @@ def test_tcp_workers_beside_those_of_shared_memory(muster, lenet, alone, tmp_pat
 
 def test_a_worker_takes_its_spec_from_the_job(muster, lenet, alone, tmp_path):
     with Job(muster, lenet, tmp_path / "run", 1, changes=LENET, pace=30) as job:
-        hand = job.join(env={"MUSTER_TORTURE": "60"})
+        hand = job.join()
         job.wait_team(2)
         assert job.digest() == alone(lenet, LENET)
         assert hand.end() == 0, hand.said

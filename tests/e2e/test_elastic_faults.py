@@ -8,8 +8,8 @@ import time
 from pathlib import Path
 
 import pytest
-from hosts import (LENET, TOKEN, Alone, Caller, Job, alive, chain, digest, settings, stop_and_go,
-                   wait_for)
+from hosts import (LENET, TOKEN, Alone, Caller, Job, Process, alive, chain, digest, free_port, settings,
+                   stop_and_go, wait_for)
 
 SLOW = 40               # steps a second: the 120 steps of LENET take three seconds
 LONG = ["epochs=10", *LENET[1:]]
@@ -64,9 +64,8 @@ def test_a_worker_that_sleeps_is_fenced_off_and_comes_back(job_of, lenet, alone)
     job.wait_team(3)
     pid = job.pids()[1]
     stop_and_go(pid, 2)
-    lost = job.wait_event("lost")
-    joined = job.wait_event("join", 4)
-    assert joined["pid"] == pid and joined["t"] > lost["t"]
+    job.wait_event("lost")
+    wait_for(lambda: pid in [h["pid"] for h in job.history("join")[3:]], why=job.story)
     assert job.digest() == alone(lenet, LONG)
     assert chain(job.out) == alone.chain(lenet, LONG)
 
@@ -82,6 +81,19 @@ def test_a_killed_coordinator_is_replaced_and_nobody_starts_over(job_of, lenet, 
     assert chain(job.out) == alone.chain(lenet, LONG)
     steps = [h["step"] for h in job.history("go")]
     assert steps == sorted(steps) and steps[-1] > 0
+
+
+def test_a_coordinator_that_sleeps_costs_no_step(job_of, lenet, alone):
+    """All connections are given up meanwhile; the workers are the same when it wakes."""
+    changes = [*LONG, "checkpoint.every=never"]
+    job = job_of(2, changes=changes)
+    job.wait_team(2)
+    stop_and_go(job.coordinator(), 2.5)
+    job.wait_event("back")
+    assert job.digest() == alone(lenet, changes)
+    assert chain(job.out) == alone.chain(lenet, changes)
+    steps = [h["step"] for h in job.history("go")]
+    assert steps == sorted(steps) and steps[-1] > 40
 
 
 def test_resize_up_and_down_while_it_runs(muster, job_of, lenet, alone):
@@ -304,6 +316,27 @@ def test_a_worker_of_another_version_or_numerics_is_refused(muster, job_of, lene
     assert "numerics version 999" in refusal(job, version=version, numerics=999)
     assert job.digest() == alone(lenet, LENET)
     assert {h["event"] for h in job.history() if "why" in h} == {"refused"}
+
+
+@pytest.mark.parametrize("any_address", ["0.0.0.0:0", "[::]:0", ":0"])
+def test_an_address_that_others_cannot_call_is_refused(any_address, job_of, tmp_path):
+    bad = job_of(1, "--listen", any_address, out=tmp_path / "bad")
+    assert bad.end(30) and "name the address of this host" in one_sentence(bad.said)
+    job = job_of(1, changes=LONG)
+    hand = job.join("--listen", any_address)
+    assert hand.end(30) and "name the address of this host" in one_sentence(hand.said)
+
+
+def test_a_worker_may_be_started_before_its_job(muster, job_of, lenet, alone):
+    address = f"127.0.0.1:{free_port()}"
+    early = Process(muster, "worker", "--join", address,
+                    env={"MUSTER_TOKEN": TOKEN, "MUSTER_TORTURE": str(SLOW)})
+    time.sleep(0.5)
+    job = job_of(1, "--listen", address, changes=LONG)
+    job.hands.append(early)
+    job.wait_team(2)
+    assert job.digest() == alone(lenet, LONG)
+    assert early.end() == 0, early.said
 
 
 def test_a_protocol_of_another_version_is_refused(job_of, lenet, alone):

@@ -40,7 +40,7 @@ def start(muster, spec, out, hosts, changes, pace):
     job = Job(muster, spec, out, 1, "--listen", f"{hosts.address(1)}:0", changes=changes, pace=pace,
               inside=hosts.on(1))
     for i in (2, 3):
-        job.join("--tcp", inside=hosts.on(i), env={"MUSTER_TORTURE": str(pace)})
+        job.join("--tcp", inside=hosts.on(i))
     return job
 
 
