@@ -8,9 +8,10 @@
  *     listener -> caller    READY
  *
  * and goes on with GO (I have entered this generation, with this link), POST (a part of a region;
- * with the last one the post number), STATE (a part of a copy) and BEAT. The link's thread reads; it is also the one that calls, so that nobody else waits
- * for a peer that does not answer. Links that carry posts have a beat. Where both sides read shared
- * memory the link is silent, and tells by its end that the process at the other side has ended.
+ * with the last one the post number), STATE (a part of a copy) and BEAT. The link's thread reads;
+ * it also calls, so that nobody else waits for a peer that does not answer. Links that
+ * carry posts have a beat. Where both sides read shared memory the link is silent, and tells by its
+ * end that the process at the other side has ended.
  *
  * A POST's body begins with 8 bytes: the offset in the region, and bit 63 for the last one.
  */
@@ -249,8 +250,8 @@ static ssize_t receive_some(struct link *l, void *to, size_t n, struct err *err)
     int64_t now = mesh_now_ms();
     if (now - atomic_load_explicit(&l->sent_ms, memory_order_relaxed) >= beat_ms)
         beat(l);
-    /* Counted in looks that found nothing, not by the clock: when we did not run ourselves, what came
-     * meanwhile is there at the next look. */
+    /* Counted in looks that found nothing, not by the clock: when we did not run ourselves, what
+     * came meanwhile is there at the next look. */
     l->quiet = got > 0 ? 0 : l->quiet + (why != EINTR);
     if (l->quiet >= MESH_SILENT)
         return err_set(err, ERR_AGAIN, "worker %" PRIu64 " was silent for %d ms", l->id,

@@ -366,6 +366,25 @@ static void workers_come_and_go(void **state)
     }
 }
 
+/* Right after one has closed its side of a link the other is asked to use it again. */
+static void a_link_that_the_other_has_closed_is_made_anew(void **state)
+{
+    (void)state;
+    static const int both[] = { 1, 0 };
+    static struct worker all[2];
+    struct mesh_peer list[2];
+
+    for (int how = 0; how < HOWS; how++) {
+        workers_start(all, 2, how);
+        for (uint64_t g = 1; g < 100; g++) {
+            int n = g % 2 ? 2 : 1;
+            generation_begin(all, both, n, g, 1, list);
+            generation_end(all, both, n, 0);
+        }
+        workers_end(all, 2);
+    }
+}
+
 static bool two_stops(struct worker *w, int step)
 {
     return step == 3 && w->peer.id == 2;
@@ -643,6 +662,7 @@ static void wrong_rosters_are_refused(void **state)
 CHECK_MAIN(a_process_that_is_killed_is_noticed_at_once,
            a_process_that_hangs_is_noticed_by_its_silence,
            any_number_of_workers_gives_the_same_sums, workers_come_and_go,
+           a_link_that_the_other_has_closed_is_made_anew,
            an_abort_ends_every_wait_and_the_next_generation_goes_on,
            one_that_dies_is_told_and_the_others_go_on, one_comes_back_as_another,
            one_that_was_left_out_can_tell,
