@@ -20,12 +20,10 @@
 #include "base/clock.h"
 #include "base/files.h"
 #include "runtime/coordinator_int.h"
-#include "runtime/fetch.h"
 
 enum {
     SILENT_BEATS = 5,
     STRANGER_SECONDS = 2,       /* to prove knowledge of the token and say who one is */
-    OUT_MAX = 1 << 26,          /* a watcher that does not read is dropped */
 };
 /* After a restart workers have this long to come back before the list goes on without them. */
 static const double BACK_SECONDS = 0.4;
@@ -36,7 +34,7 @@ void coordinator_stop(void) { stop_asked = 1; }
 
 /* ------------------------------------------------------------------ callers */
 
-static void put(struct caller *k, enum wire_kind kind, uint64_t generation, uint64_t number,
+void caller_put(struct caller *k, enum wire_kind kind, uint64_t generation, uint64_t number,
                 const void *body, size_t n)
 {
     const struct wire_header h = { kind, generation, number, n };
@@ -44,15 +42,15 @@ static void put(struct caller *k, enum wire_kind kind, uint64_t generation, uint
     wire_append(&k->out, &h, body);
 }
 
-static void put_json(struct caller *k, enum wire_kind kind, uint64_t generation, const json_t *doc)
+void caller_put_json(struct caller *k, enum wire_kind kind, uint64_t generation, const json_t *doc)
 {
     OWN_MEM char *text = json_dumps(doc, JSON_COMPACT | JSON_REAL_PRECISION(17));
 
     if (text)
-        put(k, kind, generation, 0, text, strlen(text));
+        caller_put(k, kind, generation, 0, text, strlen(text));
 }
 
-static void drop(struct caller *k)
+void caller_drop(struct caller *k)
 {
     if (k->fd < 0)
         return;
@@ -62,7 +60,7 @@ static void drop(struct caller *k)
     *k = (struct caller){ .fd = -1 };
 }
 
-static struct caller *find_worker(struct coordinator *c, uint64_t id)
+struct caller *caller_find(struct coordinator *c, uint64_t id)
 {
     for (int i = 0; i < CALLERS_MAX; i++)
         if (c->caller[i].fd >= 0 && c->caller[i].kind == CALLER_WORKER && c->caller[i].id == id)
@@ -70,19 +68,18 @@ static struct caller *find_worker(struct coordinator *c, uint64_t id)
     return NULL;
 }
 
-/* A worker is gone: off the list, and its connection with it. */
-static void lose(struct coordinator *c, struct caller *k, const char *why)
+void caller_lose(struct coordinator *c, struct caller *k, const char *why)
 {
     if (k->kind == CALLER_WORKER) {
         roster_lost(c->roster, k->id);
         record_change(c, "lost", json_pack("{s:I, s:s}", "id", (json_int_t)k->id, "why", why));
     }
-    drop(k);
+    caller_drop(k);
 }
 
-static void refuse(struct coordinator *c, struct caller *k, const struct err *why)
+void caller_refuse(struct coordinator *c, struct caller *k, const struct err *why)
 {
-    put(k, WIRE_REFUSED, 0, (uint64_t)why->code, why->text, strlen(why->text));
+    caller_put(k, WIRE_REFUSED, 0, (uint64_t)why->code, why->text, strlen(why->text));
     k->closing = true;
     if (why->code != ERR_AGAIN)         /* it will ask many times */
         record_change(c, "refused", json_pack("{s:s}", "why", why->text));
@@ -102,7 +99,7 @@ static struct caller *find_place(struct coordinator *c)
             oldest = k;
     }
     if (oldest)
-        drop(oldest);
+        caller_drop(oldest);
     return oldest;
 }
 
@@ -118,240 +115,8 @@ static void accept_all(struct coordinator *c)
         fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
         k->in = wire_in_new(c->config->token, &k->out);
         if (!k->in)
-            drop(k);
+            caller_drop(k);
     }
-}
-
-/* ------------------------------------------------------------------ a worker knocks */
-
-static const char *text_of(const json_t *doc, const char *key)
-{
-    const char *s = json_string_value(json_object_get(doc, key));
-    return s ? s : "";
-}
-
-static int check_worker(struct coordinator *c, const json_t *hello, struct err *err)
-{
-    const char *version = text_of(hello, "version");
-    long numerics = (long)json_integer_value(json_object_get(hello, "numerics"));
-
-    if (strcmp(version, MUSTER_VERSION) != 0)
-        return err_set(err, ERR_CONFLICT, "this worker is muster %s, the job runs %s (install the "
-                       "same one)", version, MUSTER_VERSION);
-    if (numerics != NUMERICS_VERSION)
-        return err_set(err, ERR_CONFLICT, "this worker computes by numerics version %ld, the job by "
-                       "%d: its bits would differ (install the same muster)", numerics,
-                       NUMERICS_VERSION);
-    if (strcmp(text_of(hello, "mark"), c->mark) != 0)
-        return err_set(err, ERR_CONFLICT, "this worker has another spec than the job (start it with "
-                       "the same file and --set, or let it take the job's)");
-    if (strcmp(text_of(hello, "data"), c->data) != 0)
-        return err_set(err, ERR_CONFLICT, "this worker reads other data than the job (sha256 "
-                       "%.16s..., the job's is %.16s...)", text_of(hello, "data"), c->data);
-    return 0;
-}
-
-/* One that others could not reach waits before it is let in again, longer each time. */
-static bool is_penalised(struct coordinator *c, const struct roster_who *who)
-{
-    for (int i = 0; i < ROSTER_MAX; i++)
-        if (c->penalty[i].pid == who->pid && strcmp(c->penalty[i].host, who->host) == 0)
-            return clock_seconds() < c->penalty[i].until;
-    return false;
-}
-
-static void penalise(struct coordinator *c, const struct roster_who *who)
-{
-    int at = 0;
-
-    for (int i = 0; i < ROSTER_MAX; i++) {
-        if (c->penalty[i].pid == who->pid && strcmp(c->penalty[i].host, who->host) == 0) {
-            at = i;
-            break;
-        }
-        if (c->penalty[i].until < c->penalty[at].until)
-            at = i;
-    }
-    if (c->penalty[at].pid != who->pid || strcmp(c->penalty[at].host, who->host) != 0) {
-        c->penalty[at].times = 0;
-        c->penalty[at].pid = who->pid;
-        snprintf(c->penalty[at].host, sizeof c->penalty[at].host, "%s", who->host);
-    }
-    if (c->penalty[at].times < 6)
-        c->penalty[at].times++;
-    c->penalty[at].until = clock_seconds() + 0.25 * (double)(1 << c->penalty[at].times);
-}
-
-static void welcome(struct coordinator *c, struct caller *k, const json_t *hello)
-{
-    struct roster_who who = { .pid = (long)json_integer_value(json_object_get(hello, "pid")) };
-    uint64_t id = (uint64_t)json_integer_value(json_object_get(hello, "id"));
-    struct err why;
-    bool fresh;
-
-    snprintf(who.address, sizeof who.address, "%s", text_of(hello, "address"));
-    snprintf(who.host, sizeof who.host, "%s", text_of(hello, "host"));
-    if (check_worker(c, hello, &why) < 0) {
-        refuse(c, k, &why);
-        return;
-    }
-    if (is_penalised(c, &who)) {
-        err_set(&why, ERR_AGAIN, "other workers could not reach this one; not yet");
-        refuse(c, k, &why);
-        return;
-    }
-    k->id = roster_join(c->roster, &who, id, &fresh);
-    if (!k->id) {
-        err_set(&why, ERR_CONFLICT, "the job has %d workers already, the most there can be",
-                ROSTER_MAX);
-        refuse(c, k, &why);
-        return;
-    }
-    k->kind = CALLER_WORKER;
-    k->member_from = fresh ? roster_generation(c->roster) + 1 : 0;
-    OWN_JSON json_t *doc = json_pack("{s:I, s:b, s:i}", "id", (json_int_t)k->id, "fresh", fresh,
-                                     "beat_ms", c->config->beat_ms);
-    put_json(k, WIRE_WELCOME, 0, doc);
-    record_change(c, fresh ? "join" : "back",
-                  json_pack("{s:I, s:I, s:s}", "id", (json_int_t)k->id, "pid", (json_int_t)who.pid,
-                            "address", who.address));
-}
-
-/* The job's spec for a worker that has none: everything a `muster worker --join` needs. */
-static json_t *spec_document(const struct coordinator *c)
-{
-    const struct job_spec *s = trainer_spec(c->config->trainer);
-
-    return json_pack("{s:O, s:s}", "spec", s->doc, "dir", s->dir);
-}
-
-static void on_hello(struct coordinator *c, struct caller *k, const json_t *hello)
-{
-    const char *role = text_of(hello, "role");
-
-    if (k->kind != CALLER_NEW)
-        return;
-    if (strcmp(role, "worker") == 0) {
-        welcome(c, k, hello);
-    } else if (strcmp(role, "watcher") == 0) {
-        k->kind = CALLER_WATCHER;
-        c->told = 0;
-    } else if (strcmp(role, "asker") == 0) {
-        OWN_JSON json_t *doc = spec_document(c);
-        put_json(k, WIRE_WELCOME, 0, doc);
-    } else {
-        drop(k);
-    }
-}
-
-/* ------------------------------------------------------------------ questions */
-
-static json_t *status(const struct coordinator *c)
-{
-    static const char *const phases[] = { "waiting", "gathering", "running" };
-    json_t *workers = json_array();
-
-    for (int i = 0; i < roster_size(c->roster); i++) {
-        const struct roster_worker *w = roster_at(c->roster, i);
-        const struct caller *k = NULL;
-        for (int j = 0; j < CALLERS_MAX; j++)
-            if (c->caller[j].fd >= 0 && c->caller[j].kind == CALLER_WORKER && c->caller[j].id == w->id)
-                k = &c->caller[j];
-        json_array_append_new(workers, json_pack(
-            "{s:I, s:I, s:s, s:i, s:i, s:I, s:f}", "id", (json_int_t)w->id, "pid",
-            (json_int_t)w->who.pid, "address", w->who.address, "from", w->from, "to", w->to, "step",
-            (json_int_t)(k ? k->step : 0), "bytes_per_step", k ? k->bytes_per_step : 0.0));
-    }
-    return json_pack("{s:s, s:s, s:I, s:i, s:i, s:o, s:I, s:i, s:I, s:i, s:f, s:f, s:b}", "name",
-                     trainer_spec(c->config->trainer)->name, "phase",
-                     c->ended ? "ended" : phases[roster_phase(c->roster)], "generation",
-                     (json_int_t)roster_generation(c->roster), "min", c->min, "max", c->max,
-                     "workers", workers, "step", (json_int_t)c->step, "epoch", c->epoch + 1,
-                     "steps_in_epoch", (json_int_t)c->steps_in_epoch, "epochs",
-                     trainer_spec(c->config->trainer)->epochs, "loss", c->loss, "samples_per_s",
-                     c->samples_per_s, "stopping", c->stopping);
-}
-
-static void tell_watchers(struct coordinator *c)
-{
-    OWN_JSON json_t *doc = NULL;
-
-    c->told = clock_seconds();
-    for (int i = 0; i < CALLERS_MAX; i++) {
-        struct caller *k = &c->caller[i];
-        if (k->fd < 0 || k->kind != CALLER_WATCHER || k->closing)
-            continue;
-        if (!doc)
-            doc = status(c);
-        put_json(k, WIRE_STATUS, roster_generation(c->roster), doc);
-        if (k->out.n > OUT_MAX)
-            drop(k);
-    }
-}
-
-/* The youngest go first; the first of the list stays as long as it can. */
-static void shrink(struct coordinator *c)
-{
-    for (int i = roster_size(c->roster) - 1; i >= c->max; i--) {
-        const struct roster_worker *w = roster_at(c->roster, i);
-        struct caller *k = find_worker(c, w->id);
-        if (w->leaving)
-            continue;
-        record_change(c, "leave", json_pack("{s:I}", "id", (json_int_t)w->id));
-        roster_leave(c->roster, w->id);
-        if (k) {
-            put(k, WIRE_BYE, 0, 0, "resized", 7);
-            k->kind = CALLER_NEW;       /* no worker of this job any more */
-            k->closing = true;
-        }
-    }
-}
-
-/* A piece of one of the job's files, for a worker whose host does not have it. */
-static void hand_on(struct coordinator *c, struct caller *k, const json_t *ask)
-{
-    OWN_BUF piece = BUF_INIT;
-    int64_t size = 0;
-    struct err why;
-
-    if (fetch_piece(trainer_spec(c->config->trainer),
-                    (int)json_integer_value(json_object_get(ask, "file")),
-                    json_integer_value(json_object_get(ask, "at")), &piece, &size, &why) < 0)
-        refuse(c, k, &why);
-    else
-        put(k, WIRE_STATE, 0, (uint64_t)size, piece.data, piece.n);
-}
-
-static void on_ask(struct coordinator *c, struct caller *k, const json_t *ask)
-{
-    const json_t *size = json_object_get(ask, "resize");
-    struct err why;
-
-    if (json_object_get(ask, "file")) {
-        hand_on(c, k, ask);
-        return;
-    }
-    if (size) {
-        int min = (int)json_integer_value(json_array_get(size, 0));
-        int max = (int)json_integer_value(json_array_get(size, 1));
-        if (min < 1 || max < min || max > ROSTER_MAX) {
-            err_set(&why, ERR_INVALID, "%d..%d workers cannot be (1 to %d)", min, max, ROSTER_MAX);
-            refuse(c, k, &why);
-            return;
-        }
-        c->min = min;
-        c->max = max;
-        roster_set_min(c->roster, min);
-        record_change(c, "resize", json_pack("{s:i, s:i}", "min", min, "max", max));
-        shrink(c);
-        if (record_roster(c, &why) < 0)
-            fprintf(stderr, "muster: %s\n", why.text);
-        c->told = 0;
-    }
-    if (json_is_true(json_object_get(ask, "stop")))
-        c->stopping = true;
-    OWN_JSON json_t *doc = status(c);
-    put_json(k, WIRE_STATUS, roster_generation(c->roster), doc);
 }
 
 /* ------------------------------------------------------------------ what workers say */
@@ -384,7 +149,7 @@ static void on_event(struct coordinator *c, struct caller *k, const struct wire_
 {
     struct err err = { 0 };
 
-    if (strcmp(text_of(doc, "kind"), "suspect") == 0) {
+    if (strcmp(desk_text(doc, "kind"), "suspect") == 0) {
         k->suspects = (uint64_t)json_integer_value(json_object_get(doc, "id"));
         k->suspected_at = clock_seconds();
         return;
@@ -392,7 +157,7 @@ static void on_event(struct coordinator *c, struct caller *k, const struct wire_
     /* A checkpoint whose steps are not all on record waits for the next go, after which they are told
      * first: else they would be lost with the workers that remember them. */
     long step = (long)json_integer_value(json_object_get(doc, "step"));
-    if (strcmp(text_of(doc, "kind"), "failed") == 0 ? h->generation < k->member_from :
+    if (strcmp(desk_text(doc, "kind"), "failed") == 0 ? h->generation < k->member_from :
         !counts(c, k, h) || (step > c->logged && !is_current(c, h)))
         return;
     if (record_event(c, doc, &err) < 0) {
@@ -414,19 +179,19 @@ static void on_message(struct coordinator *c, struct caller *k, const struct wir
             buf_append(&c->state, body, h->length);
             c->state_step = c->state.failed ? -1 : (long)h->number;
         } else if (record_results(c, is_current(c, h), body, h->length, &err) < 0) {
-            lose(c, k, err.text);
+            caller_lose(c, k, err.text);
         }
         return;
     }
     OWN_JSON json_t *doc = h->length ? json_loadb(body, h->length, 0, NULL) : json_object();
     if (!doc) {
-        lose(c, k, "sent what is not JSON");
+        caller_lose(c, k, "sent what is not JSON");
         return;
     }
     if (h->kind == WIRE_HELLO)
-        on_hello(c, k, doc);
+        desk_hello(c, k, doc);
     else if (h->kind == WIRE_ASK)
-        on_ask(c, k, doc);
+        desk_ask(c, k, doc);
     else if (k->kind != CALLER_WORKER)
         return;
     else if (h->kind == WIRE_BEAT)
@@ -459,7 +224,7 @@ static void read_caller(struct coordinator *c, struct caller *k)
         if (n < 0 && (errno == EAGAIN || errno == EINTR))
             return;
         if (n <= 0) {
-            lose(c, k, "the connection closed");
+            caller_lose(c, k, "the connection closed");
             return;
         }
         if (k->closing)
@@ -470,7 +235,7 @@ static void read_caller(struct coordinator *c, struct caller *k)
             on_message(c, k, &h, body);
         if (rc < 0 && k->fd >= 0) {
             if (k->kind == CALLER_WORKER)
-                lose(c, k, err.text);
+                caller_lose(c, k, err.text);
             else
                 k->closing = true;
             return;
@@ -488,7 +253,7 @@ static void write_caller(struct coordinator *c, struct caller *k)
         if (n < 0 && (errno == EAGAIN || errno == EINTR))
             return;
         if (n < 0) {
-            lose(c, k, "the connection closed");
+            caller_lose(c, k, "the connection closed");
             return;
         }
         k->sent += (size_t)n;
@@ -553,9 +318,9 @@ static json_t *list_document(const struct coordinator *c)
 static void tell_workers(struct coordinator *c, enum wire_kind kind, const json_t *doc)
 {
     for (int i = 0; i < roster_size(c->roster); i++) {
-        struct caller *k = find_worker(c, roster_at(c->roster, i)->id);
+        struct caller *k = caller_find(c, roster_at(c->roster, i)->id);
         if (k)
-            put_json(k, kind, roster_generation(c->roster), doc);
+            caller_put_json(k, kind, roster_generation(c->roster), doc);
     }
 }
 
@@ -569,9 +334,9 @@ static int send_checkpoint(struct coordinator *c, struct err *err)
         trainer_state_get(c->config->trainer, &state, err) < 0)
         return -(int)err->code;
     for (int i = 0; i < roster_size(c->roster); i++) {
-        struct caller *k = find_worker(c, roster_at(c->roster, i)->id);
+        struct caller *k = caller_find(c, roster_at(c->roster, i)->id);
         if (k)
-            put(k, WIRE_STATE, roster_generation(c->roster),
+            caller_put(k, WIRE_STATE, roster_generation(c->roster),
                 (uint64_t)trainer_step(c->config->trainer), state.data, state.n);
     }
     record_change(c, "load", json_pack("{s:I, s:s}", "step",
@@ -599,6 +364,24 @@ static void tell_go(struct coordinator *c)
         c->caller[i].suspects = 0;
 }
 
+/* A list is told when it is stored, not before: on a full disk the job waits for room. */
+static bool store_roster(struct coordinator *c)
+{
+    struct err why;
+
+    if (clock_seconds() < c->store_at)
+        return false;
+    if (record_roster(c, &why) < 0) {
+        if (c->store_at == 0)
+            fprintf(stderr, "muster: %s; the job waits until its roster can be stored\n", why.text);
+        c->store_at = clock_seconds() + 0.5;
+        return false;
+    }
+    c->store_at = 0;
+    roster_stored(c->roster);
+    return true;
+}
+
 static int act(struct coordinator *c, struct err *err)
 {
     if (roster_missing(c->roster) && clock_seconds() < c->back_until)
@@ -607,9 +390,8 @@ static int act(struct coordinator *c, struct err *err)
         OWN_JSON json_t *list = NULL;
         switch (a) {
         case ROSTER_STORE:
-            if (record_roster(c, err) < 0)
-                return err_add(err, "the roster cannot be stored");
-            roster_stored(c->roster);
+            if (!store_roster(c))
+                return 0;
             break;
         case ROSTER_TELL:
             list = list_document(c);
@@ -638,7 +420,7 @@ static void judge_suspects(struct coordinator *c, double now)
         struct caller *k = &c->caller[i];
         if (k->fd < 0 || k->kind != CALLER_WORKER || !k->suspects || now - k->suspected_at < c->beat)
             continue;
-        struct caller *other = find_worker(c, k->suspects);
+        struct caller *other = caller_find(c, k->suspects);
         k->suspects = 0;
         if (!other)
             continue;
@@ -651,8 +433,8 @@ static void judge_suspects(struct coordinator *c, double now)
                              k->id > other->id ? k : other;
         const struct roster_worker *w = roster_find(c->roster, out->id);
         if (w)
-            penalise(c, &w->who);
-        lose(c, out, "another worker cannot reach it");
+            desk_penalise(c, &w->who);
+        caller_lose(c, out, "another worker cannot reach it");
     }
 }
 
@@ -665,10 +447,10 @@ static void judge_silence(struct coordinator *c, double now)
         /* What a stranger sends buys no time; one who is known may take long over a file. */
         double last = k->told_all || !wire_in_proved(k->in) ? k->since : k->heard;
         if (k->kind == CALLER_NEW && now - last > STRANGER_SECONDS)
-            drop(k);
+            caller_drop(k);
         else if (k->kind == CALLER_WORKER && now - k->heard > SILENT_BEATS * c->beat &&
                  roster_size(c->roster) > 1)
-            lose(c, k, "silent");
+            caller_lose(c, k, "silent");
     }
 }
 
@@ -676,7 +458,7 @@ static void beat_all(struct coordinator *c)
 {
     for (int i = 0; i < CALLERS_MAX; i++)
         if (c->caller[i].fd >= 0 && c->caller[i].kind == CALLER_WORKER && c->caller[i].out.n == 0)
-            put(&c->caller[i], WIRE_BEAT, 0, 0, NULL, 0);
+            caller_put(&c->caller[i], WIRE_BEAT, 0, 0, NULL, 0);
 }
 
 /* ------------------------------------------------------------------ life */
@@ -764,14 +546,14 @@ static void close_coordinator(struct coordinator *c)
     double until = clock_seconds() + 1;
     bool busy = true;
 
-    tell_watchers(c);
+    desk_tell(c);
     for (int i = 0; i < CALLERS_MAX; i++) {
         struct caller *k = &c->caller[i];
         if (k->fd >= 0 && !wire_in_proved(k->in))
-            drop(k);
+            caller_drop(k);
         if (k->fd < 0 || k->closing)
             continue;
-        put(k, WIRE_BYE, 0, 0, c->ended ? "ended" : "stopped", c->ended ? 5 : 7);
+        caller_put(k, WIRE_BYE, 0, 0, c->ended ? "ended" : "stopped", c->ended ? 5 : 7);
         k->kind = CALLER_NEW;
         k->closing = true;
     }
@@ -788,7 +570,7 @@ static void close_coordinator(struct coordinator *c)
             poll(NULL, 0, 5);
     }
     for (int i = 0; i < CALLERS_MAX; i++)
-        drop(&c->caller[i]);
+        caller_drop(&c->caller[i]);
     snprintf(path, sizeof path, "%s/job.json", rundir_path(c->config->dir));
     unlink(path);               /* nobody answers there any more */
     roster_free(c->roster);
@@ -803,9 +585,9 @@ static void ask_to_stop(struct coordinator *c)
     static const char text[] = "{\"stop\":true}";
 
     for (int i = 0; i < roster_size(c->roster); i++) {
-        struct caller *k = find_worker(c, roster_at(c->roster, i)->id);
+        struct caller *k = caller_find(c, roster_at(c->roster, i)->id);
         if (k)
-            put(k, WIRE_ASK, 0, 0, text, sizeof text - 1);
+            caller_put(k, WIRE_ASK, 0, 0, text, sizeof text - 1);
     }
 }
 
@@ -825,7 +607,7 @@ static int loop(struct coordinator *c, struct err *err)
             beat_all(c);
         }
         if (now - c->told > 0.1)
-            tell_watchers(c);
+            desk_tell(c);
         if ((stop_asked || c->stopping) && stop_at == 0) {
             c->stopping = true;
             stop_at = now;

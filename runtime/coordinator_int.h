@@ -48,6 +48,7 @@ struct coordinator {
     long steps_in_epoch;
     struct buf state;           /* the last one received, and its step */
     long state_step;
+    double store_at;            /* when storing the roster is tried again; 0: it did not fail */
     int history;                /* file descriptor of roster.jsonl */
     char data[65], mark[65];    /* digests that a worker must have too */
     bool ended, stopping;
@@ -56,6 +57,27 @@ struct coordinator {
     struct err failed;          /* what the workers failed with; code 0: nothing */
     struct { long pid; char host[80]; double until; int times; } penalty[ROSTER_MAX];
 };
+
+/* --- callers (coordinator.c) --- */
+
+/* What waits in the caller's buffer until it can be sent. */
+void caller_put(struct caller *k, enum wire_kind kind, uint64_t generation, uint64_t number,
+                const void *body, size_t n);
+void caller_put_json(struct caller *k, enum wire_kind kind, uint64_t generation, const json_t *doc);
+struct caller *caller_find(struct coordinator *c, uint64_t id);         /* NULL: no worker has it */
+void caller_drop(struct caller *k);
+/* A worker is gone: off the list, and its connection with it. */
+void caller_lose(struct coordinator *c, struct caller *k, const char *why);
+void caller_refuse(struct coordinator *c, struct caller *k, const struct err *why);
+
+/* --- the desk (coordinator_desk.c) --- */
+
+const char *desk_text(const json_t *doc, const char *key);      /* "" where there is none */
+void desk_hello(struct coordinator *c, struct caller *k, const json_t *hello);
+void desk_ask(struct coordinator *c, struct caller *k, const json_t *ask);
+void desk_tell(struct coordinator *c);          /* watchers, how it goes */
+/* One that others could not reach waits before it is let in again, longer each time. */
+void desk_penalise(struct coordinator *c, const struct roster_who *who);
 
 /* --- records (coordinator_record.c) --- */
 
