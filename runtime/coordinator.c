@@ -499,6 +499,7 @@ static int restore(struct coordinator *c, struct err *err)
             c->min = (int)json_integer_value(json_object_get(doc, "min"));
         if (json_object_get(doc, "max"))
             c->max = (int)json_integer_value(json_object_get(doc, "max"));
+        c->resized = c->max != c->config->max;
     }
     c->roster = roster_new(trainer_plan(c->config->trainer)->shards, c->min,
                            (uint64_t)json_integer_value(json_object_get(doc, "generation")),

@@ -68,6 +68,24 @@ void desk_penalise(struct coordinator *c, const struct roster_who *who)
     c->penalty[at].until = clock_seconds() + 0.25 * (double)(1 << c->penalty[at].times);
 }
 
+/* The youngest go first; the first of the list stays as long as it can. */
+static void shrink(struct coordinator *c)
+{
+    for (int i = roster_size(c->roster) - 1; i >= c->max; i--) {
+        const struct roster_worker *w = roster_at(c->roster, i);
+        struct caller *k = caller_find(c, w->id);
+        if (w->leaving)
+            continue;
+        record_change(c, "leave", json_pack("{s:I}", "id", (json_int_t)w->id));
+        roster_leave(c->roster, w->id);
+        if (k) {
+            caller_put(k, WIRE_BYE, 0, 0, "resized", 7);
+            k->kind = CALLER_NEW;       /* no worker of this job any more */
+            k->closing = true;
+        }
+    }
+}
+
 static void welcome(struct coordinator *c, struct caller *k, const json_t *hello)
 {
     struct roster_who who = { .pid = (long)json_integer_value(json_object_get(hello, "pid")) };
@@ -101,6 +119,9 @@ static void welcome(struct coordinator *c, struct caller *k, const json_t *hello
     record_change(c, fresh ? "join" : "back",
                   json_pack("{s:I, s:I, s:s}", "id", (json_int_t)k->id, "pid", (json_int_t)who.pid,
                             "address", who.address));
+    /* One who was away while the job was made smaller; without a resize more may join by hand. */
+    if (c->resized)
+        shrink(c);
 }
 
 /* The job's spec for a worker that has none: everything a `muster worker --join` needs. */
@@ -172,24 +193,6 @@ void desk_tell(struct coordinator *c)
     }
 }
 
-/* The youngest go first; the first of the list stays as long as it can. */
-static void shrink(struct coordinator *c)
-{
-    for (int i = roster_size(c->roster) - 1; i >= c->max; i--) {
-        const struct roster_worker *w = roster_at(c->roster, i);
-        struct caller *k = caller_find(c, w->id);
-        if (w->leaving)
-            continue;
-        record_change(c, "leave", json_pack("{s:I}", "id", (json_int_t)w->id));
-        roster_leave(c->roster, w->id);
-        if (k) {
-            caller_put(k, WIRE_BYE, 0, 0, "resized", 7);
-            k->kind = CALLER_NEW;       /* no worker of this job any more */
-            k->closing = true;
-        }
-    }
-}
-
 /* A piece of one of the job's files, for a worker whose host does not have it. */
 static void hand_on(struct coordinator *c, struct caller *k, const json_t *ask)
 {
@@ -224,6 +227,7 @@ void desk_ask(struct coordinator *c, struct caller *k, const json_t *ask)
         }
         c->min = min;
         c->max = max;
+        c->resized = true;
         roster_set_min(c->roster, min);
         record_change(c, "resize", json_pack("{s:i, s:i}", "min", min, "max", max));
         shrink(c);

@@ -37,6 +37,7 @@ struct coordinator {
     struct roster *roster;
     struct caller caller[CALLERS_MAX];
     int min, max;
+    bool resized;               /* since the job was started: `max` is for all, not to start with */
     double beat;                /* seconds */
     double started, back_until; /* workers of before a restart may come back until then */
     double told;                /* when watchers were last told */
