@@ -57,6 +57,12 @@ static void optim_pass(const struct optim *o, float *w, float *const *state, con
         ISA_FN(optim16)(o, w, state, i, v_mul(v_load(g + i), v_set1(scale)));
 }
 
+static void add(float *to, const float *a, const float *b, long n)
+{
+    for (long i = 0; i < n; i += 16)
+        v_store(to + i, v_add(v_load(a + i), v_load(b + i)));
+}
+
 static void optim_named(const struct optim *o, float *w, float *const *state, const float *g,
                         long n, float scale)
 {
@@ -126,6 +132,7 @@ const struct kernels ISA_FN(kernels) = {
     .plain = plain,
     .loss = &ISA_FN(loss_stage),
     .optim_pass = optim_pass,
+    .add = add,
     .optim_named = optim_named,
     .hash = hash,
     .sum_squares = sum_squares,

@@ -19,6 +19,8 @@ struct kernels {
     /* The same where -0.0 marks what the batch did not name: left as it is (struct param). */
     void (*optim_named)(const struct optim *o, float *w, float *const *state, const float *g,
                         long n, float scale);
+    /* to = a + b; n % 16 == 0 */
+    void (*add)(float *to, const float *a, const float *b, long n);
     /* A hash of n floats as bits, of which the first is float `place` of all: values of different
      * parts add up to that of the whole. n and place are multiples of 16. */
     uint64_t (*hash)(const float *w, long n, long place);

@@ -154,8 +154,12 @@ struct step_result {
     uint64_t chain;             /* see plan_chain; 0 where the plan keeps none */
 };
 
-/* A stretch of the gradient vector: sum[0] is element `from`. Both ends are multiples of 16. */
-struct grad_segment { long from, to; const float *sum; };
+/* A stretch of the gradient vector: sum[0] is element `from`. Both ends are multiples of 16. Where
+ * only two sums are left to add, the update does it: the gradient is sum + plus. */
+struct grad_segment {
+    long from, to;
+    const float *sum, *plus;    /* plus NULL: nothing to add */
+};
 
 /* A plan's part in a model that several train: it computes the shards [from, to) of every batch.
  * Sums over the batch that are not its own to finish come through the two hooks, called on the
@@ -163,7 +167,10 @@ struct grad_segment { long from, to; const float *sum; };
  * no shard too. A hook that returns non-zero abandons the step: nothing has changed. */
 struct plan_share {
     int from, to;               /* from == to: none; follows along */
-    float *root[SHARE_ROOTS];   /* where the gradient of each root goes: plan->grad_floats each */
+    /* Where the gradient of each root goes, plan->grad_floats each: of the first step to root[0], of
+     * the next to root[1], and so on in turn, since others may be reading one while the next step
+     * writes. */
+    float *root[2][SHARE_ROOTS];
     /* rows[k * stride]: `count` floats of shard k, up to SHARE_GATHER. Own rows are given, the
      * others are filled in. Any bits: not all are numbers. */
     int (*gather)(void *arg, float *rows, long stride, long count);

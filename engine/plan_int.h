@@ -31,6 +31,7 @@ struct plan_int {
     double clip_norm;           /* 0: none */
     double *square;             /* (n_params) sums of squares, for clip_norm */
     struct plan_share share;    /* hooks are NULL while the plan has all shards to itself */
+    int side;                   /* of share.root, for this step */
     float *alone;               /* its root then */
     struct grad_segment all;
     const struct grad_segment *segment; /* of this step's gradient vector */
@@ -61,8 +62,9 @@ void loss_by_shard(const struct member *m, double sum[SHARDS_MAX][2]);
 void share_init(struct plan *p);
 /* All members: makes the gradients of the batch of everybody's. False: the step is abandoned. */
 bool share_reduce(struct member *m);
-/* The gradient of q from `from` on, up to *to, which may come nearer. */
-const float *share_gradient(const struct plan *p, const struct param *q, long from, long *to);
+/* The gradient of q from `from` on, up to *to, which may come nearer. `room` has room for it. */
+const float *share_gradient(const struct plan *p, const struct param *q, long from, long *to,
+                            float *room);
 /* Member 0: one more step, from everybody's hash. */
 uint64_t share_chain(struct plan *p);
 

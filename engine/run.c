@@ -55,10 +55,11 @@ static void update_part(struct member *m, const struct param *q, long from, long
 {
     const struct plan *p = m->plan;
     const struct kernels *k = p->own->kernels;
+    _Alignas(64) float room[UPDATE_FLOATS];
 
     for (long end; from < to; from = end) {
         end = to - from < UPDATE_FLOATS ? to : from + UPDATE_FLOATS;
-        const float *g = share_gradient(p, q, from, &end);
+        const float *g = share_gradient(p, q, from, &end, room);
         float *w = member_w(m, q) + from, *state[OPTIM_STATES];
         for (int s = 0; s < OPTIM_STATES; s++)
             state[s] = q->state[s] ? q->state[s] + q->replica * m->id + from : NULL;

@@ -56,7 +56,18 @@ void share_init(struct plan *p)
     if (!p->shared)
         return;
     own->alone = plan_take(p, (size_t)p->grad_floats * sizeof(float));
-    plan_set_share(p, &(struct plan_share){ .to = p->shards, .root = { own->alone } });
+    plan_set_share(p, &(struct plan_share){ .to = p->shards,
+                                            .root = { { own->alone }, { own->alone } } });
+}
+
+/* The other side, for the next step. No member may be in a kernel. */
+static void turn_over(struct plan *p)
+{
+    struct plan_int *own = p->own;
+
+    own->side = !own->side;
+    for (int r = 0; r < p->n_roots; r++)
+        p->root[r].at = own->share.root[own->side][r];
 }
 
 void plan_set_share(struct plan *p, const struct plan_share *share)
@@ -68,10 +79,12 @@ void plan_set_share(struct plan *p, const struct plan_share *share)
     p->from = share->from;
     p->to = share->to;
     p->n_roots = share_roots(p->shards, p->from, p->to, first, width);
+    own->side = 0;
     for (int r = 0; r < p->n_roots; r++) {
-        p->root[r] = (struct root){ first[r], width[r], share->root[r] };
+        p->root[r] = (struct root){ first[r], width[r], share->root[0][r] };
         /* Kernels leave out what pads a parameter. */
-        memset(share->root[r], 0, (size_t)p->grad_floats * sizeof(float));
+        for (int side = 0; side < 2; side++)
+            memset(share->root[side][r], 0, (size_t)p->grad_floats * sizeof(float));
     }
 }
 
@@ -120,9 +133,11 @@ static void reduce(const struct member *m)
     if (own->share.reduce) {
         own->abandoned = own->share.reduce(own->share.arg, shards_filled(m->whole, p->shards),
                                            &own->segment, &own->n_segments);
+        if (!own->abandoned)
+            turn_over(p);
         return;
     }
-    own->all = (struct grad_segment){ 0, p->grad_floats, own->alone };
+    own->all = (struct grad_segment){ 0, p->grad_floats, own->alone, NULL };
     own->segment = &own->all;
     own->n_segments = 1;
 }
@@ -152,7 +167,7 @@ bool share_reduce(struct member *m)
 }
 
 /* Element `at` of the vector and those that follow it up to *end, which may come nearer. */
-static const float *find(const struct plan *p, long at, long *end)
+static const float *find(const struct plan *p, long at, long *end, const float **out_plus)
 {
     const struct grad_segment *s = p->own->segment;
 
@@ -160,25 +175,35 @@ static const float *find(const struct plan *p, long at, long *end)
         s++;
     if (*end > s->to)
         *end = s->to;
+    *out_plus = s->plus ? s->plus + (at - s->from) : NULL;
     return s->sum + (at - s->from);
 }
 
-const float *share_gradient(const struct plan *p, const struct param *q, long from, long *to)
+const float *share_gradient(const struct plan *p, const struct param *q, long from, long *to,
+                            float *room)
 {
+    const float *plus;
+
     if (q->g)
         return q->g + from;
     long end = q->grad_at + *to;
-    const float *g = find(p, q->grad_at + from, &end);
+    const float *g = find(p, q->grad_at + from, &end, &plus);
     *to = end - q->grad_at;
-    return g;
+    if (!plus)
+        return g;
+    p->own->kernels->add(room, g, plus, *to - from);
+    return room;
 }
 
 void share_copy(const struct plan *p, const struct param *q, long from, long to, float *out)
 {
     for (long at = q->grad_at + from, end = q->grad_at + to; at < end;) {
         long part = end;
-        const float *sum = find(p, at, &part);
-        memcpy(out, sum, (size_t)(part - at) * sizeof *out);
+        const float *plus, *sum = find(p, at, &part, &plus);
+        if (plus)
+            p->own->kernels->add(out, sum, plus, part - at);
+        else
+            memcpy(out, sum, (size_t)(part - at) * sizeof *out);
         out += part - at;
         at = part;
     }

@@ -124,10 +124,15 @@ const char *mesh_address(const struct mesh *m)
     return m->address;
 }
 
-float *mesh_root(struct mesh *m, int r)
+float *mesh_root(struct mesh *m, int side, int r)
 {
     assert(r >= 0 && r < MESH_ROOTS);
-    return (float *)((char *)m->region + region_root(m->config.floats, r));
+    return (float *)((char *)m->region + region_root(m->config.floats, side, r));
+}
+
+int mesh_side(const struct mesh *m)
+{
+    return m->side;
 }
 
 uint64_t mesh_bytes_sent(const struct mesh *m)
@@ -311,6 +316,7 @@ static void set_places(struct mesh *m, const struct mesh_peer *peer, int n, int 
     m->ready = false;
     m->post = POST_ENTER;
     m->slots = 0;
+    m->side = 0;
 }
 
 static struct place *place_of(struct mesh *m, uint64_t id)

@@ -6,15 +6,18 @@
  * What is read and how it is waited for is the same for both.
  *
  * A region holds, in this order: a line of flags, two slots for small gathers, the sum of the own
- * segment, the roots (the gradient sums of the complete subtrees of shards that the worker holds).
+ * segment, two sides of roots (the gradient sums of the complete subtrees of shards that the worker
+ * holds).
  * A worker writes a part and then posts: post number k of a generation means the same to everybody,
  * since all run the same program. A reader waits until the owner's post number has reached k.
  * Why no part is overwritten while somebody may still read it: to make post k + 1 of a kind a
  * worker needs every other worker's post k, which they make after they have read what was before.
  *
  * The reduce of a step (mesh_reduce): each worker adds up one segment of the parameter vector, from
- * everybody's roots by the tree over the shard index, and posts it; all read all segments. No sum
- * depends on who arrived when.
+ * everybody's roots by the tree over the shard index, and posts it; all read all segments. Of two
+ * workers each reads the other's whole root instead, and the one addition that is left is made by
+ * who uses the sum: as many bytes, one wait less. That is why roots have two sides: a worker may be
+ * at its next step while the other still reads. No sum depends on who arrived when.
  *
  * When a peer is lost, or the generation is over (mesh_abort, from another thread), a call that
  * waits returns ERR_AGAIN, and the caller waits for the next roster.
@@ -76,8 +79,10 @@ int mesh_enter(struct mesh *m, uint64_t generation, const struct mesh_peer *peer
 /* Ends every wait of this generation with ERR_AGAIN, also if it is entered later. Any thread. */
 void mesh_abort(struct mesh *m, uint64_t generation);
 
-/* Where backward leaves the gradient of root r of the own shards. */
-float *mesh_root(struct mesh *m, int r);
+/* Where backward leaves the gradient of root r of the own shards: of the first step of a generation at
+ * side 0, of the next at side 1, and so on in turn; mesh_side says which is next. */
+float *mesh_root(struct mesh *m, int side, int r);
+int mesh_side(const struct mesh *m);
 
 /* Every shard has `count` floats; rows[k * stride] of own shards are given, the others are filled
  * in. At most GATHER_BYTES in all. */
@@ -89,8 +94,7 @@ int mesh_tell(struct mesh *m, int from, void *bytes, size_t n, struct err *err);
 
 /* A step's gradient. `filled`: the shards that have samples in this batch, by bit. On success
  * segments say where the sum is; valid until the next call. */
-struct mesh_segment { long from, to; const float *sum; };       /* sum[0] is element `from` */
-int mesh_reduce(struct mesh *m, unsigned filled, const struct mesh_segment **out, int *out_n,
+int mesh_reduce(struct mesh *m, unsigned filled, const struct grad_segment **out, int *out_n,
                 struct err *err);
 
 /* What the last calls have read was still this generation's when it was read. A worker that was

@@ -64,13 +64,14 @@ static inline size_t region_sum(void)
 {
     return region_slot(2);
 }
-static inline size_t region_root(long floats, int root)
+static inline size_t region_root(long floats, int side, int root)
 {
-    return region_sum() + (size_t)(1 + root) * region_page((size_t)floats * sizeof(float));
+    return region_sum() + (size_t)(1 + side * MESH_ROOTS + root) *
+                          region_page((size_t)floats * sizeof(float));
 }
 static inline size_t region_bytes(long floats)
 {
-    return region_root(floats, MESH_ROOTS);
+    return region_root(floats, 1, MESH_ROOTS);
 }
 
 struct region_name {            /* how another process finds it */
@@ -192,7 +193,8 @@ struct mesh {
     int spin_us;                /* how long, as it paid lately */
     unsigned spun_out;          /* how often it did not pay */
     uint64_t post, slots;       /* posts and small gathers of this generation */
-    struct mesh_segment segment[MESH_MAX];
+    struct grad_segment segment[MESH_MAX];
+    int side;                   /* of the roots, for this step */
 };
 
 static inline bool mesh_aborted(struct mesh *m)

@@ -122,7 +122,7 @@ static void plant(const struct mesh *m, unsigned filled, struct tree *t)
             int first = m->place[i].first[r], width = m->place[i].width[r];
             if (!(filled >> first & ((1u << width) - 1)))
                 continue;
-            t->leaf[first] = place_part(m, i, region_root(m->config.floats, r));
+            t->leaf[first] = place_part(m, i, region_root(m->config.floats, m->side, r));
             at[first] = first;
         }
     for (int width = 1; width < m->config.shards; width *= 2)
@@ -180,8 +180,8 @@ static void add_block(const struct tree *t, float *to, long from, long n)
         memset(to, 0, (size_t)n * sizeof *to);
 }
 
-/* To each only the piece of the roots that it adds up. */
-static int post_roots(struct mesh *m, unsigned filled, struct err *err)
+/* To each only the piece of the roots that it adds up, or all of them. */
+static int post_roots(struct mesh *m, unsigned filled, bool whole, struct err *err)
 {
     const struct place *own = &m->place[m->self];
     int root[MESH_ROOTS], n = 0;        /* the own ones with samples */
@@ -192,43 +192,32 @@ static int post_roots(struct mesh *m, unsigned filled, struct err *err)
             root[n++] = r;
     for (int d = 1; d < m->n; d++) {
         int i = (m->self + d) % m->n;
-        const size_t at = (size_t)m->place[i].from * sizeof(float);
-        const size_t bytes = (size_t)m->place[i].to * sizeof(float) - at;
+        const long from = whole ? 0 : m->place[i].from;
+        const long to = whole ? m->config.floats : m->place[i].to;
+        const size_t at = (size_t)from * sizeof(float), bytes = (size_t)(to - from) * sizeof(float);
         struct link *l = reader(m, i);
         struct part part[MESH_ROOTS];
         for (int r = 0; r < n; r++)
-            part[r] = (struct part){ region_root(m->config.floats, root[r]) + at, bytes };
+            part[r] = (struct part){ region_root(m->config.floats, m->side, root[r]) + at, bytes };
         int rc = l ? link_post(l, part, n, m->post, err) : 0;
         if (rc < 0)
             return rc;
     }
-    long others = m->config.floats - (own->to - own->from);
+    long others = whole ? m->config.floats : m->config.floats - (own->to - own->from);
     atomic_fetch_add_explicit(&m->bytes_sent, (size_t)n * (size_t)others * sizeof(float),
                               memory_order_relaxed);
     return 0;
 }
 
-int mesh_reduce(struct mesh *m, unsigned filled, const struct mesh_segment **out, int *out_n,
-                struct err *err)
+/* The own segment from everybody's roots, then everybody's segments. */
+static int reduce_by_segments(struct mesh *m, const struct tree *t, struct err *err)
 {
     const struct place *own = &m->place[m->self];
     float *sum = (float *)((char *)m->region + region_sum());
-    struct tree t;
     int rc;
 
-    if ((rc = mesh_check(m, err)) < 0)
-        return rc;
-    *out = m->segment;
-    *out_n = m->n;
-    if (m->n == 1) {
-        m->segment[0] = (struct mesh_segment){ 0, m->config.floats, mesh_root(m, 0) };
-        return 0;
-    }
-    if ((rc = post_roots(m, filled, err)) < 0 || (rc = mesh_wait_all(m, m->post, err)) < 0)
-        return rc;
-    plant(m, filled, &t);
     for (long at = own->from; at < own->to; at += BLOCK)
-        add_block(&t, sum + (at - own->from), at, own->to - at < BLOCK ? own->to - at : BLOCK);
+        add_block(t, sum + (at - own->from), at, own->to - at < BLOCK ? own->to - at : BLOCK);
     if (!mesh_intact(m))
         return mesh_again(m, err);
     if ((rc = post_to_all(m, region_sum(), (size_t)(own->to - own->from) * sizeof(float),
@@ -236,8 +225,42 @@ int mesh_reduce(struct mesh *m, unsigned filled, const struct mesh_segment **out
         (rc = mesh_wait_all(m, m->post, err)) < 0)
         return rc;
     for (int i = 0; i < m->n; i++)
-        m->segment[i] = (struct mesh_segment){ m->place[i].from, m->place[i].to,
-                                               place_part(m, i, region_sum()) };
+        m->segment[i] = (struct grad_segment){ m->place[i].from, m->place[i].to,
+                                               place_part(m, i, region_sum()), NULL };
+    return m->n;
+}
+
+/* One or two leaves as they are: what is left to add, the user adds. */
+static int leave_whole(struct mesh *m, const struct tree *t)
+{
+    m->segment[0] = (struct grad_segment){ 0, m->config.floats, t->leaf[t->top], NULL };
+    if (t->n == 1) {
+        m->segment[0].sum = t->leaf[t->add[0].a];
+        m->segment[0].plus = t->leaf[t->add[0].b];
+    }
+    return 1;
+}
+
+int mesh_reduce(struct mesh *m, unsigned filled, const struct grad_segment **out, int *out_n,
+                struct err *err)
+{
+    struct tree t;
+    int rc;
+
+    if ((rc = mesh_check(m, err)) < 0)
+        return rc;
+    plant(m, filled, &t);
+    /* The same for everybody: it follows from the list and the batch. */
+    const bool whole = m->n <= 2 && t.n <= 1 && t.top >= 0;
+    if (m->n > 1 && ((rc = post_roots(m, filled, whole, err)) < 0 ||
+                     (rc = mesh_wait_all(m, m->post, err)) < 0))
+        return rc;
+    rc = whole ? leave_whole(m, &t) : reduce_by_segments(m, &t, err);
+    if (rc < 0)
+        return rc;
+    m->side = !m->side;
+    *out = m->segment;
+    *out_n = rc;
     return 0;
 }
 

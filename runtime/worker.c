@@ -41,7 +41,6 @@ struct turn {
     long tested;                /* the last test that the coordinator has */
     bool told;                  /* the first step of this generation has been */
     double saved_at;            /* of the last checkpoint */
-    struct grad_segment segment[MESH_MAX];
     double held_at;
     long logged;                /* steps that are on record already */
     uint64_t sent;              /* bytes before this generation, for bytes_per_step */
@@ -74,18 +73,10 @@ static void hold(struct turn *t)
 static int reduce(void *arg, unsigned filled, const struct grad_segment **out, int *out_n)
 {
     struct turn *t = arg;
-    const struct mesh_segment *segment;
     struct err err;
-    int n;
 
     hold(t);
-    if (mesh_reduce(t->w->mesh, filled, &segment, &n, &err) < 0)
-        return -1;
-    for (int i = 0; i < n; i++)
-        t->segment[i] = (struct grad_segment){ segment[i].from, segment[i].to, segment[i].sum };
-    *out = t->segment;
-    *out_n = n;
-    return 0;
+    return mesh_reduce(t->w->mesh, filled, out, out_n, &err);
 }
 
 /* The first of the list tests and tells the others. */
@@ -337,8 +328,9 @@ static void take_share(struct turn *t)
     struct plan_share share = { .from = self->from, .to = self->to, .gather = gather,
                                 .reduce = reduce, .arg = t };
 
-    for (int r = 0; r < SHARE_ROOTS; r++)
-        share.root[r] = mesh_root(t->w->mesh, r);
+    for (int side = 0; side < 2; side++)
+        for (int r = 0; r < SHARE_ROOTS; r++)
+            share.root[side][r] = mesh_root(t->w->mesh, side, r);
     plan_set_share(trainer_plan(t->w->trainer), &share);
     trainer_set_tester(t->w->trainer, test, t);
     t->told = false;

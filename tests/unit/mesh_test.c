@@ -105,7 +105,7 @@ static int do_step(struct worker *w, uint64_t step)
 {
     struct mesh *m = w->mesh;
     const struct mesh_peer *own = &w->list[w->self];
-    const struct mesh_segment *s;
+    const struct grad_segment *s;
     float rows[SHARDS][COUNT + 2];
     uint64_t told[4] = { 0 };
     int n, rc, r = 0;
@@ -134,8 +134,8 @@ static int do_step(struct worker *w, uint64_t step)
         width = 1;
         while (at % (2 * width) == 0 && at + 2 * width <= own->to)
             width *= 2;
-        if (!tree(step, at, width, filled_at(step), mesh_root(m, r)))
-            memset(mesh_root(m, r), 0xff, sizeof(float) * FLOATS);     /* nobody may look at it */
+        if (!tree(step, at, width, filled_at(step), mesh_root(m, mesh_side(m), r)))
+            memset(mesh_root(m, mesh_side(m), r), 0xff, sizeof(float) * FLOATS);     /* nobody may look at it */
     }
     if ((rc = mesh_reduce(m, filled_at(step), &s, &n, &w->err)) < 0)
         return rc;
@@ -144,8 +144,12 @@ static int do_step(struct worker *w, uint64_t step)
     tree(step, 0, SHARDS, filled_at(step), want);
     for (int i = 0; i < n; i++) {
         w->wrong += s[i].from != next;
-        w->wrong += memcmp(s[i].sum, want + s[i].from,
-                           (size_t)(s[i].to - s[i].from) * sizeof(float)) != 0;
+        for (long k = s[i].from; k < s[i].to; k++) {
+            float got = s[i].sum[k - s[i].from];
+            if (s[i].plus)
+                got += s[i].plus[k - s[i].from];
+            w->wrong += memcmp(&got, &want[k], sizeof got) != 0;
+        }
         next = s[i].to;
     }
     w->wrong += next != FLOATS || !mesh_intact(m);
@@ -504,7 +508,7 @@ static void one_that_was_left_out_can_tell(void **state)
     struct err err = { 0 };
     static struct worker all[2];
     struct mesh_peer list[2];
-    const struct mesh_segment *s;
+    const struct grad_segment *s;
     int n;
 
     workers_start(all, 2, SHARED);

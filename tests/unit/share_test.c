@@ -232,7 +232,7 @@ static int reduce(void *arg, unsigned filled, const struct grad_segment **out, i
     for (int i = 0; i < job->n; i++) {
         long units = job->floats / 16;
         long from = units * i / job->n * 16, to = units * (i + 1) / job->n * 16;
-        w->segment[i] = (struct grad_segment){ from, to, job->worker[i].sum };
+        w->segment[i] = (struct grad_segment){ from, to, job->worker[i].sum, NULL };
         for (long at = from; i == w->id && at < to; at++)
             assert_true(tree(job, filled, 0, w->s->plan->shards, at, &w->sum[at - from]));
     }
@@ -277,7 +277,8 @@ static void set_shares(struct job *job, int active)
         w->n_roots = share_roots(shards, w->from, w->to, w->first, w->width);
         struct plan_share share = { .from = w->from, .to = w->to, .gather = gather,
                                     .reduce = reduce, .arg = w };
-        memcpy(share.root, w->root, sizeof share.root);
+        for (int side = 0; side < 2; side++)
+            memcpy(share.root[side], w->root, sizeof share.root[side]);
         plan_set_share(w->s->plan, &share);
     }
 }
