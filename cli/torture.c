@@ -24,8 +24,8 @@
 #include "runtime/torture.h"
 
 enum { EVENTS = 60, EVENTS_MAX = 100000, WORDS_MAX = 32 + 2 * OPTION_LIST_MAX, PATH_SIZE = 4096 };
-/* Between two events, as far as it can be held. So long at the end is left alone: a worker that is cut
- * off says nothing of its steps, and what is due must be fired before the last of them. */
+/* Between two events, as far as it can be held. So long at the end is left alone: a worker that is
+ * cut off says nothing of its steps, and what is due must be fired before the last of them. */
 static const double EVENT_SECONDS = 0.2, REST_SECONDS = 3;
 static const double HANG_SECONDS = 60;
 
@@ -39,14 +39,14 @@ struct args {
 static const struct option options[] = {
     { "events", 0, "N", "disturb the run so many times (default: 60)", OPTION_INT,
       offsetof(struct args, events) },
-    { "seed", 0, "S", "draw what happens, when and to whom from this number (default: 1)", OPTION_INT,
-      offsetof(struct args, seed) },
+    { "seed", 0, "S", "draw what happens, when and to whom from this number (default: 1)",
+      OPTION_INT, offsetof(struct args, seed) },
     { "workers", 0, "MIN..MAX", "processes that share the work (default: 1..4)", OPTION_TEXT,
       offsetof(struct args, workers) },
     { "set", 0, "KEY=VALUE", "change the spec, as in epochs=1, limit=2000", OPTION_LIST,
       offsetof(struct args, set) },
-    { "out", 'o', "DIR", "keep the three runs there (default: a temporary directory, kept when they "
-      "differ)", OPTION_TEXT, offsetof(struct args, out) },
+    { "out", 'o', "DIR", "keep the three runs there (default: a temporary directory, kept when "
+      "they differ)", OPTION_TEXT, offsetof(struct args, out) },
     { "json", 0, NULL, "print the result as one object", OPTION_FLAG, offsetof(struct args, json) },
     { 0 }
 };
@@ -275,13 +275,14 @@ static int compare_lines(const char *other, char *one, char *two, bool tests, lo
             return 0;
         long step = (long)json_integer_value(json_object_get(a ? a : b, "step"));
         if (!a || !b || !json_equal(json_object_get(a, "step"), json_object_get(b, "step")))
-            return err_set(err, ERR_CONFLICT, "different: %s %ld of the %s run is not there, or twice, "
-                           "in the disturbed one", tests ? "the test of step" : "step", step, other);
+            return err_set(err, ERR_CONFLICT, "different: %s %ld of the %s run is not there, or "
+                           "twice, in the disturbed one", tests ? "the test of step" : "step", step,
+                           other);
         if (!json_object_get(a, "chain"))       /* one process keeps none */
             json_object_del(b, "chain");
         if (!json_equal(a, b))
-            return err_set(err, ERR_CONFLICT, "different: the first %s that differs from the %s run is "
-                           "%ld", tests ? "test" : "step", other, step);
+            return err_set(err, ERR_CONFLICT, "different: the first %s that differs from the %s run "
+                           "is %ld", tests ? "test" : "step", other, step);
     }
 }
 
@@ -314,15 +315,15 @@ static int compare(struct session *s, struct err *err)
     if (compare_steps(s, "undisturbed", err) < 0 || compare_steps(s, "single", err) < 0)
         return -(int)err->code;
     if (strcmp(digest, text_of(s->disturbed, "digest")) != 0)
-        return err_set(err, ERR_CONFLICT, "different: undisturbed %.16s..., disturbed %.16s..., and "
-                       "no step is known to differ", digest, text_of(s->disturbed, "digest"));
+        return err_set(err, ERR_CONFLICT, "different: undisturbed %.16s..., disturbed %.16s..., "
+                       "and no step is known to differ", digest, text_of(s->disturbed, "digest"));
     if (strcmp(chain, text_of(s->disturbed, "chain")) != 0)
         return err_set(err, ERR_CONFLICT, "different: the chain undisturbed is %s, disturbed %s",
                        chain, text_of(s->disturbed, "chain"));
     const char *single = text_of(s->single, "chain");
     if (strspn(single, "0") != strlen(single) && strcmp(single, chain) != 0)
-        return err_set(err, ERR_CONFLICT, "different: the chain of one process is %s, of workers %s",
-                       single, chain);
+        return err_set(err, ERR_CONFLICT, "different: the chain of one process is %s, of workers "
+                       "%s", single, chain);
     if (strcmp(digest, text_of(s->single, "digest")) != 0)
         return err_set(err, ERR_CONFLICT, "different: one process gives %.16s..., workers %.16s...",
                        text_of(s->single, "digest"), digest);
@@ -411,8 +412,8 @@ static int write_events(const struct session *s, struct err *err)
     for (long i = 0; i < s->args->events; i++) {
         const struct torture_event *e = &s->event[i];
         buf_printf(&text, "{\"t\": %.6f, \"event\": \"%s\", \"due\": %ld, \"fired\": %s, \"step\": "
-                   "%ld, \"id\": %ld, \"pid\": %ld, \"pause_ms\": %d, \"size\": %d, \"seen\": %.6f, "
-                   "\"step_after\": %.6f}\n", e->at, torture_name(e->kind), e->due,
+                   "%ld, \"id\": %ld, \"pid\": %ld, \"pause_ms\": %d, \"size\": %d, \"seen\": "
+                   "%.6f, \"step_after\": %.6f}\n", e->at, torture_name(e->kind), e->due,
                    e->fired ? "true" : "false", e->step, e->id, e->pid, e->pause_ms, e->size,
                    e->seen, e->step_after);
     }
@@ -520,10 +521,10 @@ const struct command command_torture = {
     .args = "SPEC",
     .summary = "train while workers are killed, stopped, cut off, added; compare the bits",
     .example = "muster torture examples/fashion-lenet/train.yaml --events 60 --set epochs=1",
-    .more = "Events are drawn from the seed and fire at step numbers. Kinds: kill (kill -9 of a worker),\n"
-            "stop (SIGSTOP for longer than a worker may be silent, then SIGCONT), slow (the same for a\n"
-            "moment), partition (a worker and the coordinator do not hear each other for a while), join,\n"
-            "leave, coordinator (kill -9 of it). Exit code 5 when anything differs.",
+    .more = "Events are drawn from the seed and fire at step numbers. Kinds: kill (kill -9 of a\n"
+            "worker), stop (SIGSTOP for longer than a worker may be silent, then SIGCONT), slow (the\n"
+            "same for a moment), partition (a worker and the coordinator do not hear each other for a\n"
+            "while), join, leave, coordinator (kill -9 of it). Exit code 5 when anything differs.",
     .options = options,
     .run = run,
 };

@@ -170,7 +170,8 @@ struct replay {
     long n, next;               /* marks; the next one to come by */
     long right;                 /* the last step whose mark was right */
     long wrong;                 /* the first one whose mark was not; 0: none */
-    long marks, until;          /* seen so far; stop after this step once there were some (0: never) */
+    long marks;                 /* seen so far */
+    long until;                 /* stop after this step, once there were some marks; 0: never */
     char tensor[128];           /* the first that differs from a kept checkpoint or the weights */
     long tensor_step;
 };
@@ -248,18 +249,18 @@ static int tell_difference(struct replay *p, const char *digest, struct err *err
     char where[256] = "";
 
     if (p->wrong && p->right > p->wrong)
-        return err_set(err, ERR_CONFLICT, "different: %s/metrics.jsonl has another chain for step %ld "
-                       "than training again gives, and a right one for step %ld: the file was "
+        return err_set(err, ERR_CONFLICT, "different: %s/metrics.jsonl has another chain for step "
+                       "%ld than training again gives, and a right one for step %ld: the file was "
                        "changed after the run", p->dir, p->wrong, p->right);
     if (!p->tensor[0] && rerun_open(p->dir, (int)p->threads, &theirs, err) == 0 &&
         rerun_load(theirs, err) == 0)
         name_tensor(p, theirs, trainer_step(rerun_trainer(p->r)));
     if (p->tensor[0])
-        snprintf(where, sizeof where, "; at step %ld, the first that is kept, tensor %s is the first "
-                 "that differs", p->tensor_step, p->tensor);
+        snprintf(where, sizeof where, "; at step %ld, the first that is kept, tensor %s is the "
+                 "first that differs", p->tensor_step, p->tensor);
     if (p->wrong)
-        return err_set(err, ERR_CONFLICT, "different: training %s again parts from what it recorded "
-                       "in steps %ld to %ld%s", p->dir, mark_before(p, p->wrong) + 1, p->wrong,
+        return err_set(err, ERR_CONFLICT, "different: training %s again parts from what it "
+                       "recorded in steps %ld to %ld%s", p->dir, mark_before(p, p->wrong) + 1, p->wrong,
                        where);
     return err_set(err, ERR_CONFLICT, "different: training %s again gives %.16s..., it recorded "
                    "%.16s...%s", p->dir, digest, rerun_digest(p->r), where);
@@ -288,8 +289,8 @@ static int verify_one(const char *dir, long threads, struct err *err)
     const char *chain = json_string_value(json_object_get(rerun_document(r), "chain"));
     snprintf(head, sizeof head, "%016" PRIx64, plan_chain(trainer_plan(rerun_trainer(r))));
     if (p.n && chain && strcmp(chain, head) != 0)
-        return err_set(err, ERR_CONFLICT, "different: %s/run.json has chain %s, training again gives "
-                       "%s: the file was changed after the run", dir, chain, head);
+        return err_set(err, ERR_CONFLICT, "different: %s/run.json has chain %s, training again "
+                       "gives %s: the file was changed after the run", dir, chain, head);
     printf("equal: %s (%ld steps, trained again", digest, done);
     if (p.marks)
         printf("; the chain is right at %ld of them", p.marks);
@@ -304,8 +305,8 @@ static int list_starts(const struct rerun *r, const char *dir, long *out, int ro
 {
     int n = 0;
 
-    for (long step = rerun_steps(r); n < room - 1 && (step = rundir_find_checkpoint(dir, step)) > 0;)
-        out[n++] = step;
+    for (long at = rerun_steps(r); n < room - 1 && (at = rundir_find_checkpoint(dir, at)) > 0;)
+        out[n++] = at;
     out[n++] = 0;
     return n;
 }
@@ -320,8 +321,8 @@ static int check_stretch(struct replay *p, long from, long next, struct err *err
         return -(int)err->code;
     if (p->wrong)
         return err_set(err, ERR_CONFLICT, "different: training %s from %s %ld does not lead to the "
-                       "chain that it recorded for step %ld", p->dir, from ? "its checkpoint of step" :
-                       "step", from, p->wrong);
+                       "chain that it recorded for step %ld", p->dir,
+                       from ? "its checkpoint of step" : "step", from, p->wrong);
     return 0;
 }
 
@@ -346,8 +347,8 @@ static int verify_spots(const char *dir, long threads, long spots, struct err *e
         return -(int)err->code;
     p.r = r;
     if (!rerun_marks(r, &p.n) || !p.n)
-        return err_set(err, ERR_CONFLICT, "%s: recorded no chain to be held against (verify it whole, "
-                       "without --spot)", dir);
+        return err_set(err, ERR_CONFLICT, "%s: recorded no chain to be held against (verify it "
+                       "whole, without --spot)", dir);
     int n = list_starts(r, dir, start, STARTS_MAX);
     rng_permute(order, (uint32_t)n, (uint64_t)(clock_seconds() * 1e9), (uint64_t)getpid());
     n = spots < n ? (int)spots : n;
@@ -363,8 +364,8 @@ static int verify_spots(const char *dir, long threads, long spots, struct err *e
         checked += to - chosen[i];
         marks += p.marks;
     }
-    printf("equal where it was looked: %ld of %ld steps trained again, the chain is right at %ld of "
-           "them; the weights have the recorded digest %s\n", checked, steps, marks, digest);
+    printf("equal where it was looked: %ld of %ld steps trained again, the chain is right at %ld "
+           "of them; the weights have the recorded digest %s\n", checked, steps, marks, digest);
     return 0;
 }
 
@@ -395,9 +396,9 @@ const struct command command_verify = {
     .summary = "compare two runs bit for bit, or train one again and compare",
     .example = "muster verify runs/fit-a-line runs/fit-a-line-2\n"
                "muster verify runs/lenet --spot 3",
-    .more = "Runs that differ are trained again to name the first step and tensor that differ. One run\n"
-            "is trained again by one process here, however many workers made it, and held against the\n"
-            "chain that it recorded. A spot-check takes seconds and says what it has seen.",
+    .more = "Runs that differ are trained again to name the first step and tensor that differ. One\n"
+            "run is trained again by one process here, however many workers made it, and held\n"
+            "against the chain that it recorded. A spot-check takes seconds and says what it saw.",
     .options = options,
     .run = run,
 };

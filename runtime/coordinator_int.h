@@ -84,9 +84,10 @@ void desk_penalise(struct coordinator *c, const struct roster_who *who);
 
 /* Appends a line to roster.jsonl; `line` is taken. */
 void record_change(struct coordinator *c, const char *event, json_t *line);
-/* What the first worker of the list reports. `current`: it was told what is not on record yet, so what
- * it leaves out nobody has. */
-int record_results(struct coordinator *c, bool current, const char *body, size_t n, struct err *err);
+/* What the first worker of the list reports. `current`: it was told what is not on record yet, so
+ * what it leaves out nobody has. */
+int record_results(struct coordinator *c, bool current, const char *body, size_t n,
+                   struct err *err);
 int record_event(struct coordinator *c, const json_t *event, struct err *err);
 /* Writes generation, next id and list. */
 int record_roster(struct coordinator *c, struct err *err);

@@ -140,8 +140,8 @@ int record_results(struct coordinator *c, bool current, const char *body, size_t
 
 /* ------------------------------------------------------------------ events */
 
-/* Whether the state of a step came before its event. When it came from one who was not the first of the
- * list yet it did not, and both are told again after the next go. */
+/* Whether the state of a step came before its event. When it came from one who was not the first of
+ * the list yet it did not, and both are told again after the next go. */
 static bool has_state(const struct coordinator *c, long step) { return c->state_step == step; }
 
 /* It goes into the trainer that writes files. */

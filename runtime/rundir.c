@@ -227,7 +227,7 @@ static int append_line(struct rundir *r, json_t *line, struct err *err)
     return 0;
 }
 
-/* Gathers `log_every` steps into one line: the mean loss over their samples, the chain of the last. */
+/* Gathers `log_every` steps into one line: the mean loss over their samples, the last one's chain. */
 static int record_steps(struct rundir *r, const struct train_event *e, long log_every,
                         struct err *err)
 {

@@ -94,9 +94,10 @@ void torture_draw(uint64_t seed, long steps, int min, int max, struct torture_ev
         rng_philox(seed, 0, (uint64_t)i, word);
         rng_philox(seed, 1, (uint64_t)i, more);
         struct torture_event *e = &out[i];
+        const uint64_t far = ((uint64_t)word[1] << 32) | word[2];
         *e = (struct torture_event){ .kind = (enum torture_kind)(word[0] % TORTURE_KINDS),
-                                     .due = (long)(1 + (((uint64_t)word[1] << 32) | word[2]) % last),
-                                     .pick = word[3], .seen = -1, .step_after = -1 };
+                                     .due = (long)(1 + far % last), .pick = word[3], .seen = -1,
+                                     .step_after = -1 };
         e->pause_ms = e->kind == TORTURE_STOP ? STOP_MS + (int)(more[0] % 600)
                                               : SLOW_MS + (int)(more[0] % 280);
     }
@@ -307,10 +308,11 @@ static int ended(const struct run *r, int status, struct err *err)
     if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
         return WIFSIGNALED(status) ?
                err_set(err, ERR_IO, "the disturbed run was killed by signal %d", WTERMSIG(status)) :
-               err_set(err, ERR_IO, "the disturbed run ended with exit code %d", WEXITSTATUS(status));
+               err_set(err, ERR_IO, "the disturbed run ended with exit code %d",
+                       WEXITSTATUS(status));
     if (r->next < r->t->n)
-        return err_set(err, ERR_CONFLICT, "the run was over after %d of %d events (ask for fewer, or "
-                       "for more steps)", r->next, r->t->n);
+        return err_set(err, ERR_CONFLICT, "the run was over after %d of %d events (ask for fewer, "
+                       "or for more steps)", r->next, r->t->n);
     return 0;
 }
 
@@ -376,7 +378,7 @@ int torture_run(struct torture *t, struct err *err)
     int rc = go_on(r, err);
     continue_paused(r, true);
     if (rc < 0)
-        kill(t->job, SIGKILL);  /* its workers and coordinator die with it, and the watcher's call ends */
+        kill(t->job, SIGKILL);          /* workers and coordinator with it; the watcher's call ends */
     pthread_mutex_lock(&r->watcher.lock);
     r->watcher.over = true;
     pthread_mutex_unlock(&r->watcher.lock);
@@ -396,8 +398,8 @@ static bool is_event(const json_t *line, const char *name)
     return event && strcmp(event, name) == 0;
 }
 
-/* Whether `line`, so many seconds after `e`, says that it was noticed. Somebody leaves while the asker
- * still waits for the answer, or not at all: there were no more than the new size. */
+/* Whether `line`, so many seconds after `e`, says that it was noticed. Somebody leaves while the
+ * asker still waits for the answer, or not at all: there were no more than the new size. */
 static bool notes(const json_t *line, double after, const struct torture_event *e)
 {
     if (!noted_as[e->kind] || !is_event(line, noted_as[e->kind]))

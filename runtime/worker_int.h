@@ -63,8 +63,8 @@ struct worker {
 enum { DEAF_MS = 900 };
 extern volatile sig_atomic_t worker_deaf;
 
-/* Sends a message soon; the body is copied. Without a connection it is forgotten: the next one begins
- * with a new list, after which everything that counts is told again. Any thread. */
+/* Sends a message soon; the body is copied. Without a connection it is forgotten: the next one
+ * begins with a new list, after which everything that counts is told again. Any thread. */
 void worker_post(struct worker *w, enum wire_kind kind, uint64_t generation, uint64_t number,
                  const void *body, size_t n);
 void worker_post_json(struct worker *w, enum wire_kind kind, uint64_t generation, json_t *doc);

@@ -283,9 +283,9 @@ static int send_results(struct worker *w, int fd, long until, struct err *err)
     }
 }
 
-/* A beat, and everything in the order in which it happened. Above all, a checkpoint never comes before
- * the results of the steps that it stands for: were this worker killed in between, nobody could
- * tell them any more. */
+/* A beat, and everything in the order in which it happened. Above all, a checkpoint never comes
+ * before the results of the steps that it stands for: were this worker killed in between, nobody
+ * could tell them any more. */
 static int send_news(struct worker *w, int fd, struct err *err)
 {
     long after;

@@ -40,7 +40,7 @@ def test_a_worker_that_slept_through_it_goes(muster, root, job, alone):
     check_two_stay(job, root, alone)
 
 
-def test_workers_that_come_back_to_a_new_coordinator_are_no_more_than_asked(muster, root, job, alone):
+def test_workers_that_come_back_are_no_more_than_asked(muster, root, job, alone):
     job.wait_team(3)
     muster("resize", job.out, "1..3")
     os.kill(job.coordinator(), signal.SIGKILL)

@@ -61,9 +61,9 @@ def test_events_fire_at_their_steps(muster, root, tmp_path):
 
 def start(muster, root, tmp_path):
     """A torture in the middle of its disturbed run, in a directory of its own choice."""
+    env = {**os.environ, "TMPDIR": str(tmp_path), "TORTURED": str(tmp_path)}
     process = subprocess.Popen([muster.path, "torture", str(root / LENET), "--set", "epochs=1"],
-                               env={**os.environ, "TMPDIR": str(tmp_path), "TORTURED": str(tmp_path)},
-                               text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+                               env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     end = time.monotonic() + 120
     while not list(tmp_path.glob("muster-torture-*/disturbed/checkpoints/step-*")):
         assert time.monotonic() < end and process.poll() is None

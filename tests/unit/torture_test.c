@@ -85,7 +85,8 @@ static void a_review_finds_what_was_noticed_and_the_next_step(void **state)
         { .kind = TORTURE_KILL, .fired = true, .at = 20, .id = 3, .seen = -1, .step_after = -1 },
         { .kind = TORTURE_SLOW, .fired = true, .at = 20, .id = 3, .seen = -1, .step_after = -1 },
         { .kind = TORTURE_STOP, .fired = true, .at = 20, .id = 5, .seen = -1, .step_after = -1 },
-        { .kind = TORTURE_LEAVE, .fired = true, .at = 20, .took = 0.1, .seen = -1, .step_after = -1 },
+        { .kind = TORTURE_LEAVE, .fired = true, .at = 20, .took = 0.1, .seen = -1,
+          .step_after = -1 },
         { .kind = TORTURE_KILL, .at = 0, .id = 3, .seen = -1, .step_after = -1 },
     };
     char dir[] = "/tmp/torture-test-XXXXXX", path[64];
