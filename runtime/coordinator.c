@@ -521,6 +521,8 @@ static int open_coordinator(struct coordinator *c, struct err *err)
     c->logged = config->logged;
     c->tested = config->tested;
     c->step = trainer_step(config->trainer);
+    if (c->step < c->logged)    /* the checkpoint is older than what is on record */
+        c->step = c->logged;
     c->state_step = -1;
     for (int i = 0; i < CALLERS_MAX; i++)
         c->caller[i].fd = -1;
