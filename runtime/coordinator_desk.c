@@ -156,6 +156,7 @@ void desk_hello(struct coordinator *c, struct caller *k, const json_t *hello)
 static json_t *status(struct coordinator *c)
 {
     static const char *const phases[] = { "waiting", "gathering", "running" };
+    const int epochs = trainer_spec(c->config->trainer)->epochs;
     json_t *workers = json_array();
 
     for (int i = 0; i < roster_size(c->roster); i++) {
@@ -170,10 +171,10 @@ static json_t *status(struct coordinator *c)
                      trainer_spec(c->config->trainer)->name, "phase",
                      c->ended ? "ended" : phases[roster_phase(c->roster)], "generation",
                      (json_int_t)roster_generation(c->roster), "min", c->min, "max", c->max,
-                     "workers", workers, "step", (json_int_t)c->step, "epoch", c->epoch + 1,
-                     "steps_in_epoch", (json_int_t)c->steps_in_epoch, "epochs",
-                     trainer_spec(c->config->trainer)->epochs, "loss", c->loss, "samples_per_s",
-                     c->samples_per_s, "stopping", c->stopping);
+                     "workers", workers, "step", (json_int_t)c->step, "epoch",
+                     c->epoch < epochs ? c->epoch + 1 : epochs, "steps_in_epoch",
+                     (json_int_t)c->steps_in_epoch, "epochs", epochs, "loss", c->loss,
+                     "samples_per_s", c->samples_per_s, "stopping", c->stopping);
 }
 
 void desk_tell(struct coordinator *c)

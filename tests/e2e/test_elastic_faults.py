@@ -112,6 +112,22 @@ def test_resize_up_and_down_while_it_runs(muster, job_of, lenet, alone):
     assert chain(job.out) == alone.chain(lenet, LONG)
 
 
+def test_top_tells_each_change_in_a_pipe(muster, job_of):
+    job = job_of(1, changes=LONG)
+    job.wait_team(1)
+    top = Process(muster, "top", job.out)
+    time.sleep(0.5)
+    muster("resize", job.out, 2)
+    job.wait_team(2)
+    assert job.end() == 0, job.said
+    assert top.end(20) == 0, top.said
+    lines = top.said.splitlines()
+    assert re.match(r"worker 1 joined \(pid \d+, 127\.0\.0\.1:\d+\)", lines[0]), top.said
+    assert any(line.startswith("worker 2 joined") for line in lines[1:])
+    assert re.search(r"ended  generation \d+  workers 2  epoch 10/10  step 300  loss ", top.said)
+    assert lines[-1] == "the job has ended"
+
+
 def test_resize_refuses_what_cannot_be(muster, job_of):
     job = job_of(1)
     job.wait_team(1)
