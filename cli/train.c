@@ -303,6 +303,9 @@ struct workers_job {
     struct cli *cli;
     const struct args *args;
     const struct job_spec *spec;
+    /* Made before the first fork, so that a coordinator that was killed is back in milliseconds. */
+    struct trainer *trainer;
+    char data[65];              /* digest of the data */
     char dir[4096];
     int min, max;
 };
@@ -317,7 +320,7 @@ static void on_stop(int sig)
 static int coordinate(void *arg, const struct job_desk *desk, struct err *err)
 {
     struct workers_job *j = arg;
-    OWN(trainer) t = NULL;
+    struct trainer *t = j->trainer;
     OWN(rundir) dir = NULL;
     OWN_MEM char *checkpoint = NULL;
     struct sigaction sa = { .sa_handler = on_stop };
@@ -329,8 +332,7 @@ static int coordinate(void *arg, const struct job_desk *desk, struct err *err)
     struct coordinator_config config = { .token = desk->token, .listener = desk->listener,
                                          .address = desk->address, .min = j->min, .max = j->max,
                                          .beat_ms = 100, .handler = on_event };
-    if (trainer_new_shared(j->spec, 1, &t, err) < 0 ||
-        rundir_open(j->dir, &dir, &config.logged, &config.tested, &checkpoint, err) < 0 ||
+    if (rundir_open(j->dir, &dir, &config.logged, &config.tested, &checkpoint, err) < 0 ||
         (checkpoint && trainer_load(t, checkpoint, err) < 0))
         return -(int)err->code;
     if (j->args->listen && !j->args->quiet)
@@ -338,6 +340,7 @@ static int coordinate(void *arg, const struct job_desk *desk, struct err *err)
                 "--join %s\n", j->dir, desk->address);
     struct teller w = { .cli = j->cli, .args = j->args, .dir = dir };
     config.trainer = t;
+    config.data = j->data;
     config.dir = dir;
     config.arg = &w;
     int rc = coordinator_run(&config, &fit, digest, err);
@@ -373,12 +376,15 @@ static int train_workers(struct cli *c, const struct args *a, const struct job_s
                          struct err *err)
 {
     struct workers_job j = { .cli = c, .args = a, .spec = spec };
+    OWN(trainer) t = NULL;
     OWN(rundir) dir = NULL;
     OWN_MEM char *checkpoint = NULL;
     long logged, tested;
 
-    if (choose_workers(a, spec, &j, err) < 0)
+    if (choose_workers(a, spec, &j, err) < 0 || trainer_new_shared(spec, 1, &t, err) < 0 ||
+        dataset_digest(trainer_data(t), j.data, err) < 0)
         return -(int)err->code;
+    j.trainer = t;
     if (a->resume ? rundir_open(a->out, &dir, &logged, &tested, &checkpoint, err) < 0
                   : rundir_create(a->out, spec, &dir, err) < 0)
         return -(int)err->code;

@@ -530,9 +530,10 @@ static int open_coordinator(struct coordinator *c, struct err *err)
     c->history = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
     if (c->history < 0)
         return err_set(err, ERR_IO, "%s: %s", path, strerror(errno));
-    if (dataset_digest(trainer_data(config->trainer), c->data, err) < 0 || restore(c, err) < 0 ||
+    if (restore(c, err) < 0 ||
         write_job(c, err) < 0)
         return -(int)err->code;
+    snprintf(c->data, sizeof c->data, "%s", config->data);
     trainer_mark(config->trainer, c->mark);
     fcntl(config->listener, F_SETFL, fcntl(config->listener, F_GETFL) | O_NONBLOCK);
     c->started = clock_seconds();

@@ -21,6 +21,7 @@
 
 struct coordinator_config {
     struct trainer *trainer;    /* of the same spec, shared; never trains: it writes files */
+    const char *data;           /* digest of its data, which every worker must have too */
     struct rundir *dir;
     const char *token;
     int listener;               /* bound; stays open for the next coordinator */
