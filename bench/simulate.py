@@ -35,8 +35,8 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 # norm, one for the loss), their bytes for a shard. convblock: measured (--measure does it again).
 # large: the size of ResNet-50, 25.6 M parameters and 12 GFLOP a sample, at 70 GFLOP/s a core.
 NETS = {
-    "convblock": dict(floats=1_624_704, sample=157e-6, update=0.92e-3, gathers=10, row=200),
-    "large": dict(floats=25_600_000, sample=0.17, update=14e-3, gathers=160, row=2700),
+    "convblock": dict(floats=1_624_704, sample=158e-6, update=0.65e-3, gathers=10, row=200),
+    "large": dict(floats=25_600_000, sample=0.17, update=10e-3, gathers=160, row=2700),
 }
 # What is built today; beyond them the rows of `mesh` are a projection.
 SHARDS_MAX, MESH_MAX, GATHER_BYTES, CHUNK = 8, 64, 65536, 65536
@@ -403,12 +403,12 @@ def main():
         p.add_argument(f"--{name}", type=int, default=default, help=f"{what} ({default})")
     for name, default, what in (
             ("gbits", 25, "network link of a host"), ("latency-us", 25, "one way"),
-            ("message-us", 5, "of a core, to send or take a message"),
-            ("memory-gbs", 6, "GB/s a core adds up from another's memory"),
+            ("message-us", 7, "of a core, to send or take a message"),
+            ("memory-gbs", 8, "GB/s a core adds up from another's memory"),
             ("jitter", 0.03, "standard deviation of a worker's compute time"),
             ("beat-ms", 100, "between two beats of a worker"),
             ("control-us", 30, "of the coordinator, a message with JSON"),
-            ("poll-us", 0.1, "of the coordinator, a connection each time it wakes"),
+            ("poll-us", 0.07, "of the coordinator, a connection each time it wakes"),
             ("store-ms", 2, "to write the roster to disk"),
             ("start-ms", 400, "of a newcomer: process, spec, data"),
             ("mtbf-days", 30, "of one worker, for the column lost %%")):
