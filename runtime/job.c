@@ -25,11 +25,12 @@
 
 enum {
     TICK_MS = 50,
-    FAILURES_MAX = 5,           /* children that fail by themselves, before it is the job's fault */
+    FAILURES_MAX = 5,           /* children in a row that fail by themselves, before it is the job's fault */
     PATH_SIZE = 4096 + 32,
 };
 /* A child that fails within so many seconds never worked: loading the data takes some of them. */
 static const double AT_ONCE = 10;
+static const double REST = 10;          /* seconds before it is tried again, when others are at work */
 static const double GRACE = 3;          /* seconds that children have to end */
 
 struct child {
@@ -45,6 +46,7 @@ struct job {
     int word;                   /* the coordinator's last word, a struct err, comes from here */
     int max;
     int failures;
+    double rest_until;          /* none is started before */
     bool stopping;
     sigset_t waits;             /* signals that are waited for */
 };
@@ -147,6 +149,8 @@ static void child_ended(struct job *j, struct child *k, int status)
         j->failures++;
     else
         j->failures = 0;
+    if (j->failures >= FAILURES_MAX)
+        j->rest_until = clock_seconds() + REST;
     k->pid = 0;
 }
 
@@ -289,12 +293,12 @@ int job_find(const char *dir, struct job_desk *out, struct err *err)
 
 static int keep_going(struct job *j, struct err *err)
 {
-    if (j->failures >= FAILURES_MAX)
+    if (j->failures >= FAILURES_MAX && (!j->coordinator.pid || !count_workers(j)))
         return err_set(err, ERR_IO, "%d workers in a row ended as soon as they were started (their "
                        "last words are above)", j->failures);
     if (!j->coordinator.pid && start_coordinator(j, err) < 0)
         return -(int)err->code;
-    if (j->stopping)
+    if (j->stopping || clock_seconds() < j->rest_until)
         return 0;
     for (int n = count_workers(j); n < wanted_workers(j); n++)
         if (start_worker(j, err) < 0)

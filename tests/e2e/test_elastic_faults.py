@@ -60,6 +60,21 @@ def test_a_killed_worker_is_replaced(job_of, lenet, alone):
     assert chain(job.out) == alone.chain(lenet, LENET)
 
 
+def test_a_worker_that_cannot_be_replaced_does_not_stop_the_others(job_of, lenet, alone, data_dir,
+                                                                    tmp_path):
+    """Its data is gone, so that every new one fails; those who have read it go on."""
+    data = tmp_path / "data"
+    data.symlink_to(data_dir)
+    job = job_of(2, changes=LONG, env={"MUSTER_DATA": str(data)})
+    job.wait_team(2)
+    data.unlink()
+    os.kill(job.pids()[0], signal.SIGKILL)
+    assert job.digest() == alone(lenet, LONG)
+    assert chain(job.out) == alone.chain(lenet, LONG)
+    assert len(job.history("go")[-1]["workers"]) == 1
+    assert job.said.count("train-images-idx3-ubyte.gz") >= 5
+
+
 def test_a_worker_that_sleeps_is_fenced_off_and_comes_back(job_of, lenet, alone):
     job = job_of("1..3", changes=LONG)
     job.wait_team(3)
