@@ -91,7 +91,8 @@ json_t *dataset_describe(const struct dataset *d);      /* caller frees */
 int dataset_fields_of(const json_t *description, int with_target, struct field *field, int *out_n,
                       int *out_classes, struct err *err);
 
-/* A digest of the rows as read (identity of a run): SHA-256 over the input files' bytes. */
+/* A digest of the rows as read (identity of a run): SHA-256 over the input files' bytes. They are read
+ * when it is first asked for, so ask before a long run: files may go meanwhile. */
 int dataset_digest(struct dataset *d, char out_hex[65], struct err *err);
 
 #endif

@@ -46,6 +46,7 @@ struct dataset {
     int batch;
     long shuffle;               /* SHUFFLE_NONE, SHUFFLE_ALL or rows of a block */
 
+    char digest[65];            /* of the files, once it was asked for; "": not yet */
     long rows;                  /* -1: not known yet */
     long skipped;
 
