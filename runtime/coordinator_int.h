@@ -25,7 +25,7 @@ struct caller {
     double heard;               /* when it last said something */
     double since;               /* when it came, or was told all: its time runs from there */
     bool closing;               /* when `out` is empty */
-    bool told_all;              /* nothing more is sent; what comes is thrown away until it closes too */
+    bool told_all;              /* nothing more is sent, nothing read: until it closes too */
     long step;                  /* by its last beat */
     double bytes_per_step;
     uint64_t suspects;          /* id of a worker that it cannot reach; 0: none */

@@ -25,12 +25,12 @@
 
 enum {
     TICK_MS = 50,
-    FAILURES_MAX = 5,           /* children in a row that fail by themselves, before it is the job's fault */
+    FAILURES_MAX = 5,           /* children in a row that fail before it is the job's fault */
     PATH_SIZE = 4096 + 32,
 };
 /* A child that fails within so many seconds never worked: loading the data takes some of them. */
 static const double AT_ONCE = 10;
-static const double REST = 10;          /* seconds before it is tried again, when others are at work */
+static const double REST = 10;          /* seconds before the next try, while others work */
 static const double GRACE = 3;          /* seconds that children have to end */
 
 struct child {
@@ -142,7 +142,7 @@ static bool failed_by_itself(int status)
     return sig == SIGSEGV || sig == SIGBUS || sig == SIGILL || sig == SIGFPE || sig == SIGABRT;
 }
 
-/* A child that was killed is replaced; when they fail by themselves, again and again, they are not. */
+/* A child that was killed is replaced; one that fails by itself, again and again, is not. */
 static void child_ended(struct job *j, struct child *k, int status)
 {
     if (failed_by_itself(status) && clock_seconds() - k->started < AT_ONCE)
@@ -242,8 +242,8 @@ static int open_desk(struct job *j, struct err *err)
     if (wire_listen(listen, &j->desk.listener, j->desk.address, sizeof j->desk.address, err) < 0)
         return -(int)err->code;
     return wire_is_any(j->desk.address) ?
-           err_set(err, ERR_INVALID, "--listen %s: name the address of this host that others reach, as "
-                   "in 192.168.1.5:7000 (its workers are told to others by it)", listen) : 0;
+           err_set(err, ERR_INVALID, "--listen %s: name the address of this host that others reach, "
+                   "as in 192.168.1.5:7000 (its workers are told to others by it)", listen) : 0;
 }
 
 /* What muster resize has asked for since. */

@@ -35,8 +35,8 @@ struct job_config {
  * environment (MUSTER_TOKEN) or a new one, and lies in DIR/token for this user alone. */
 int job_run(const struct job_config *c, struct err *err);
 
-/* Where the job of a run directory is: address and token. ERR_MISSING: none has been started, or it has
- * ended. */
+/* Where the job of a run directory is: address and token. ERR_MISSING: none has been started, or
+ * it has ended. */
 int job_find(const char *dir, struct job_desk *out, struct err *err);
 
 #endif
