@@ -61,10 +61,10 @@ int fetch_piece(const struct job_spec *spec, int k, int64_t at, struct buf *out,
     OWN_FD int fd = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
     char *to = buf_reserve(out, FETCH_PIECE);
     if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || !to)
-        return err_set(err, ERR_MISSING, "%s: cannot be handed on", name);
+        return err_set(err, ERR_MISSING, "the job's own copy cannot be read");
     ssize_t n = pread(fd, to, FETCH_PIECE, at);
     if (n < 0)
-        return err_set(err, ERR_IO, "%s: %s", name, strerror(errno));
+        return err_set(err, ERR_IO, "the job's own copy: %s", strerror(errno));
     out->n += (size_t)n;
     *out_size = st.st_size;
     return 0;

@@ -31,6 +31,8 @@ enum {
 /* A child that fails within so many seconds never worked: loading the data takes some of them. */
 static const double AT_ONCE = 10;
 static const double REST = 10;          /* seconds before the next try, while others work */
+/* A replacement reads data, which takes a core; those who are left go on first. */
+static const double BREATH = 0.15;
 static const double GRACE = 3;          /* seconds that children have to end */
 
 struct child {
@@ -149,8 +151,7 @@ static void child_ended(struct job *j, struct child *k, int status)
         j->failures++;
     else
         j->failures = 0;
-    if (j->failures >= FAILURES_MAX)
-        j->rest_until = clock_seconds() + REST;
+    j->rest_until = clock_seconds() + (j->failures >= FAILURES_MAX ? REST : BREATH);
     k->pid = 0;
 }
 

@@ -134,8 +134,9 @@ static int do_step(struct worker *w, uint64_t step)
         width = 1;
         while (at % (2 * width) == 0 && at + 2 * width <= own->to)
             width *= 2;
-        if (!tree(step, at, width, filled_at(step), mesh_root(m, mesh_side(m), r)))
-            memset(mesh_root(m, mesh_side(m), r), 0xff, sizeof(float) * FLOATS);     /* nobody may look at it */
+        float *root = mesh_root(m, mesh_side(m), r);
+        if (!tree(step, at, width, filled_at(step), root))
+            memset(root, 0xff, sizeof(float) * FLOATS);         /* nobody may look at it */
     }
     if ((rc = mesh_reduce(m, filled_at(step), &s, &n, &w->err)) < 0)
         return rc;
