@@ -442,7 +442,7 @@ static int run(struct cli *c, int argc, char **argv, struct err *err)
 
 const struct command command_train = {
     .name = "train",
-    .args = "SPEC | --python FILE [-- ARGUMENTS]",
+    .args = "SPEC",
     .summary = "train what a spec describes, on this machine",
     .example = "muster train examples/fashion-lenet/train.yaml --out runs/lenet\n"
                "muster train examples/fit-a-line/train.yaml --set epochs=10 --dry-run\n"

@@ -648,11 +648,12 @@ int wire_in_feed(struct wire_in *w, const void *bytes, size_t n, struct buf *rep
 
 int wire_in_next(struct wire_in *w, struct wire_header *h, const char **out_body)
 {
-    const unsigned char *at = (const unsigned char *)w->in.data + w->used;
     struct err err;
 
-    if (w->used >= w->seen || wire_unpack(at, h, &err) < 0 ||
-        w->in.n - w->used - WIRE_HEADER < h->length)
+    if (w->used >= w->seen)
+        return 0;
+    const unsigned char *at = (const unsigned char *)w->in.data + w->used;
+    if (wire_unpack(at, h, &err) < 0 || w->in.n - w->used - WIRE_HEADER < h->length)
         return 0;
     buf_clear(&w->body);
     buf_append(&w->body, at + WIRE_HEADER, (size_t)h->length);

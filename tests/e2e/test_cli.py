@@ -33,8 +33,7 @@ def test_every_command_refuses_an_option_that_it_does_not_have(muster):
 @pytest.mark.parametrize("typed, meant", [("trian", "train"), ("evalute", "evaluate"),
                                           ("hepl", "help")])
 def test_a_slip_is_told_the_nearest_command(muster, typed, meant):
-    if meant not in commands(muster):
-        pytest.skip(f"no {meant} yet")
+    assert meant in commands(muster)
     done = muster(typed, check=False)
     assert done.returncode == 2 and done.stdout == ""
     assert f'did you mean "{meant}"?' in done.stderr
