@@ -8,24 +8,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/files.h"
 #include "runtime/coordinator_int.h"
-
-static double wall_clock(void)
-{
-    struct timespec ts;
-
-    clock_gettime(CLOCK_REALTIME, &ts);
-    return (double)ts.tv_sec + 1e-9 * (double)ts.tv_nsec;
-}
 
 void record_change(struct coordinator *c, const char *event, json_t *line)
 {
     OWN_JSON json_t *own = line ? line : json_object();
-    OWN_JSON json_t *head = json_pack("{s:f, s:s}", "t", wall_clock(), "event", event);
+    OWN_JSON json_t *head = json_pack("{s:f, s:s}", "t", clock_wall(), "event", event);
 
     json_object_update(head, own);
     OWN_MEM char *text = json_dumps(head, JSON_COMPACT | JSON_REAL_PRECISION(17));

@@ -419,30 +419,6 @@ int rundir_finish(struct rundir *r, struct trainer *t, const struct fit_result *
 
 /* ------------------------------------------------------------------ resume */
 
-/* Lines after the checkpoint's step belong to work that is done again. */
-static int cut_metrics(struct rundir *r, long step, struct err *err)
-{
-    OWN_MEM char *text = NULL;
-    char path[NAME_SIZE];
-    size_t n, keep = 0;
-
-    snprintf(path, sizeof path, "%s/metrics.jsonl", r->path);
-    if (files_read(path, (size_t)1 << 32, &text, &n, err) < 0)
-        return -(int)err->code;
-    for (size_t at = 0; at < n;) {
-        const char *end = memchr(text + at, '\n', n - at);
-        if (!end)
-            break;
-        OWN_JSON json_t *line = json_loadb(text + at, (size_t)(end - text) - at, 0, NULL);
-        if (!line || json_integer_value(json_object_get(line, "step")) > step)
-            break;
-        at = keep = (size_t)(end - text) + 1;
-    }
-    if (ftruncate(r->metrics, (off_t)keep) < 0)
-        return err_set(err, ERR_IO, "%s: %s", path, strerror(errno));
-    return 0;
-}
-
 /* A checkpoint that cannot be read (cut off by a full disk of old, or damaged) is passed over. */
 static char *newest_good(struct rundir *r, long *out_step)
 {
@@ -463,8 +439,10 @@ static char *newest_good(struct rundir *r, long *out_step)
     return NULL;
 }
 
-/* The steps of the last line about steps and of the last test; what a kill cut off goes. */
-static int read_metrics(struct rundir *r, long *out_logged, long *out_tested, struct err *err)
+/* Keeps the lines up to step `last`: those after it belong to work that is done again, and what a kill
+ * cut off is none. The steps of the last one about steps and of the last test. */
+static int cut_metrics(struct rundir *r, long last, long *out_logged, long *out_tested,
+                       struct err *err)
 {
     OWN_MEM char *text = NULL;
     char path[NAME_SIZE];
@@ -476,7 +454,7 @@ static int read_metrics(struct rundir *r, long *out_logged, long *out_tested, st
     for (const char *end; (end = memchr(text + keep, '\n', n - keep));) {
         OWN_JSON json_t *line = json_loadb(text + keep, (size_t)(end - text) - keep, 0, NULL);
         long step = (long)json_integer_value(json_object_get(line, "step"));
-        if (!line)
+        if (!line || step > last)
             break;
         *(json_object_get(line, "test_loss") ? out_tested : out_logged) = step;
         keep = (size_t)(end - text) + 1;
@@ -505,7 +483,7 @@ int rundir_open(const char *path, struct rundir **out, long *out_logged, long *o
     snprintf(r->path, sizeof r->path, "%s", path);
     *out_logged = *out_tested = 0;
     if (check_run(path, err) < 0 || open_files(r, err) < 0 ||
-        read_metrics(r, out_logged, out_tested, err) < 0)
+        cut_metrics(r, LONG_MAX, out_logged, out_tested, err) < 0)
         return -(int)err->code;
     char *checkpoint = newest_good(r, &step);
     if (checkpoint)
@@ -518,7 +496,7 @@ int rundir_open(const char *path, struct rundir **out, long *out_logged, long *o
 int rundir_resume(const char *path, struct rundir **out, char **out_checkpoint, struct err *err)
 {
     OWN(rundir) r = rundir_new(err);
-    long step = 0;
+    long step = 0, logged, tested;
 
     if (!r)
         return -(int)err->code;
@@ -526,7 +504,7 @@ int rundir_resume(const char *path, struct rundir **out, char **out_checkpoint, 
     if (check_run(path, err) < 0)
         return -(int)err->code;
     char *checkpoint = newest_good(r, &step);
-    if (open_files(r, err) < 0 || cut_metrics(r, step, err) < 0) {
+    if (open_files(r, err) < 0 || cut_metrics(r, step, &logged, &tested, err) < 0) {
         free(checkpoint);
         return -(int)err->code;
     }

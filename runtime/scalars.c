@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/buf.h"
+#include "base/clock.h"
 #include "base/proto.h"
 #include "data/tfrecord.h"
 
@@ -26,14 +27,6 @@ struct scalars {
     struct buf wait;
     char path[4096];
 };
-
-static double wall_time(void)
-{
-    struct timespec ts;
-
-    clock_gettime(CLOCK_REALTIME, &ts);
-    return (double)ts.tv_sec + 1e-9 * (double)ts.tv_nsec;
-}
 
 /* ------------------------------------------------------------------ records */
 
@@ -75,7 +68,7 @@ int scalars_open(const char *dir, struct scalars **out, struct err *err)
     s->fd = open(s->path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
     if (s->fd < 0)
         return err_set(err, ERR_IO, "%s: %s", s->path, strerror(errno));
-    proto_double(&event, 1, wall_time());
+    proto_double(&event, 1, clock_wall());
     proto_text(&event, 3, "brain.Event:2");
     if (add_record(s, &event, err) < 0)
         return -(int)err->code;
@@ -104,7 +97,7 @@ int scalars_add(struct scalars *s, const char *tag, long step, double value, str
     proto_text(&val, 1, tag);
     proto_float(&val, 2, (float)value);
     proto_message(&summary, 1, &val);
-    proto_double(&event, 1, wall_time());
+    proto_double(&event, 1, clock_wall());
     proto_int(&event, 2, step);
     proto_message(&event, 5, &summary);
     return add_record(s, &event, err);

@@ -14,7 +14,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <time.h>
 
 #include "base/clock.h"
 #include "base/files.h"
@@ -45,14 +44,6 @@ static const char *const noted_as[TORTURE_KINDS] = {
 };
 
 const char *torture_name(enum torture_kind kind) { return names[kind]; }
-
-static double wall_clock(void)
-{
-    struct timespec ts;
-
-    clock_gettime(CLOCK_REALTIME, &ts);
-    return (double)ts.tv_sec + 1e-9 * (double)ts.tv_nsec;
-}
 
 /* ------------------------------------------------------------------ the plan */
 
@@ -294,11 +285,11 @@ static void fire(struct run *r)
 
     if (r->next == r->t->n || r->step < e->due)
         return;
-    e->at = wall_clock();
+    e->at = clock_wall();
     e->step = r->step;
     if (!act[e->kind](r, e))
         return;
-    e->took = wall_clock() - e->at;
+    e->took = clock_wall() - e->at;
     e->fired = true;
     r->next++;
 }

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from hosts import Alone
 
 ROOT = Path(os.environ.get("MUSTER_ROOT", Path(__file__).resolve().parents[2]))
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "muster"
@@ -48,3 +49,14 @@ def torch_python():
         except OSError:
             pass
     pytest.skip("no PyTorch here (apt-get install python3-torch)")
+
+
+@pytest.fixture(scope="module")
+def alone(muster, tmp_path_factory):
+    """What one process makes of a spec; each is trained once in a file of tests."""
+    return Alone(muster, tmp_path_factory.mktemp("alone"))
+
+
+@pytest.fixture
+def lenet(root):
+    return root / "examples/fashion-lenet/train.yaml"

@@ -4,7 +4,7 @@ import json
 import platform
 
 import pytest
-from hosts import LENET, TOKEN, Alone, Job, Process, chain, free_port
+from hosts import LENET, TOKEN, Job, Process, chain, free_port
 
 EXAMPLES = {
     "fit-a-line": ("examples/fit-a-line/train.yaml", ["epochs=3"], 3),
@@ -16,16 +16,6 @@ EXAMPLES = {
     "dropout-batchnorm": ("tests/e2e/specs/dropout-batchnorm.yaml",
                           ["limit=250", "data.test.limit=50"], 3),
 }
-
-
-@pytest.fixture(scope="module")
-def alone(muster, tmp_path_factory):
-    return Alone(muster, tmp_path_factory.mktemp("alone"))
-
-
-@pytest.fixture
-def lenet(root):
-    return root / "examples/fashion-lenet/train.yaml"
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3, 4, 7, 8])

@@ -9,22 +9,12 @@ import time
 from pathlib import Path
 
 import pytest
-from hosts import (LENET, TOKEN, Alone, Caller, Job, Process, alive, chain, digest, free_port, settings,
+from hosts import (LENET, TOKEN, Caller, Job, Process, alive, chain, digest, free_port, settings,
                    stop_and_go, wait_for)
 
 SLOW = 40               # steps a second: the 120 steps of LENET take three seconds
 LONG = ["epochs=10", *LENET[1:]]
 OFTEN = ["checkpoint.every=10 steps"]
-
-
-@pytest.fixture(scope="module")
-def alone(muster, tmp_path_factory):
-    return Alone(muster, tmp_path_factory.mktemp("alone"))
-
-
-@pytest.fixture
-def lenet(root):
-    return root / "examples/fashion-lenet/train.yaml"
 
 
 @pytest.fixture

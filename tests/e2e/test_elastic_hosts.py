@@ -7,19 +7,9 @@ import shutil
 import time
 
 import pytest
-from hosts import LENET, Alone, Hosts, Job, chain
+from hosts import LENET, Hosts, Job, chain
 
 LONG = ["epochs=10", *LENET[1:]]
-
-
-@pytest.fixture(scope="module")
-def alone(muster, tmp_path_factory):
-    return Alone(muster, tmp_path_factory.mktemp("alone"))
-
-
-@pytest.fixture
-def lenet(root):
-    return root / "examples/fashion-lenet/train.yaml"
 
 
 @pytest.fixture
