@@ -200,7 +200,8 @@ static void on_message(struct coordinator *c, struct caller *k, const struct wir
         on_event(c, k, h, doc);
     else if (h->kind == WIRE_READY)
         roster_ready(c->roster, k->id, h->generation,
-                     (long)json_integer_value(json_object_get(doc, "step")));
+                     (long)json_integer_value(json_object_get(doc, "step")),
+                     json_is_true(json_object_get(doc, "settled")));
     else if (h->kind == WIRE_BYE) {
         record_change(c, "leave", json_pack("{s:I}", "id", (json_int_t)k->id));
         roster_leave(c->roster, k->id);
@@ -347,9 +348,10 @@ static int send_checkpoint(struct coordinator *c, struct err *err)
 static void tell_go(struct coordinator *c)
 {
     OWN_JSON json_t *doc = json_pack(
-        "{s:I, s:i, s:I, s:I, s:I}", "step", (json_int_t)roster_step(c->roster), "source",
-        roster_source(c->roster), "behind", (json_int_t)roster_behind(c->roster), "logged",
-        (json_int_t)c->logged, "tested", (json_int_t)c->tested);
+        "{s:I, s:b, s:i, s:I, s:I, s:I}", "step", (json_int_t)roster_step(c->roster), "settled",
+        roster_settled(c->roster), "source", roster_source(c->roster), "behind",
+        (json_int_t)roster_behind(c->roster), "logged", (json_int_t)c->logged, "tested",
+        (json_int_t)c->tested);
     json_t *ids = json_array();
 
     tell_workers(c, WIRE_GO, doc);

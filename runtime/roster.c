@@ -172,7 +172,7 @@ void roster_leave(struct roster *r, uint64_t id)
     r->changed = true;
 }
 
-void roster_ready(struct roster *r, uint64_t id, uint64_t generation, long step)
+void roster_ready(struct roster *r, uint64_t id, uint64_t generation, long step, bool settled)
 {
     int place = place_of(r, id);
 
@@ -180,6 +180,7 @@ void roster_ready(struct roster *r, uint64_t id, uint64_t generation, long step)
         return;
     r->worker[place].ready = true;
     r->worker[place].step = r->counts[place] && step > 0 ? step : 0;
+    r->worker[place].settled = !r->counts[place] || settled;
 }
 
 void roster_checkpoint(struct roster *r, long step)
@@ -199,6 +200,11 @@ void roster_set_min(struct roster *r, int min)
 
 /* ------------------------------------------------------------------ what to do */
 
+static bool is_behind(const struct roster_worker *a, const struct roster_worker *b)
+{
+    return a->step < b->step || (a->step == b->step && !a->settled && b->settled);
+}
+
 /* All have answered: where to go on. When nobody has what is on disk, everybody gets it first. */
 static void settle(struct roster *r)
 {
@@ -207,7 +213,7 @@ static void settle(struct roster *r)
             return;
     r->source = 0;
     for (int i = 1; i < r->n; i++)
-        if (r->worker[i].step > r->worker[r->source].step)
+        if (is_behind(&r->worker[r->source], &r->worker[i]))
             r->source = i;
     r->step = r->worker[r->source].step;
     if (r->step < r->stored_step) {
@@ -256,6 +262,7 @@ uint64_t roster_next_id(const struct roster *r) { return r->next_id; }
 int roster_size(const struct roster *r) { return r->n; }
 const struct roster_worker *roster_at(const struct roster *r, int place) { return &r->worker[place]; }
 long roster_step(const struct roster *r) { return r->step; }
+bool roster_settled(const struct roster *r) { return r->worker[r->source].settled; }
 int roster_source(const struct roster *r) { return r->source; }
 
 const struct roster_worker *roster_find(const struct roster *r, uint64_t id)
@@ -269,7 +276,7 @@ uint64_t roster_behind(const struct roster *r)
     uint64_t behind = 0;
 
     for (int i = 0; i < r->n; i++)
-        if (r->worker[i].step < r->step)
+        if (is_behind(&r->worker[i], &r->worker[r->source]))
             behind |= UINT64_C(1) << i;
     return behind;
 }

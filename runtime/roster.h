@@ -41,6 +41,7 @@ struct roster_worker {
     bool leaving;               /* asked to go, or going by itself */
     bool ready;                 /* has answered in this generation */
     long step;                  /* the state it has, by its answer */
+    bool settled;                /* and what is due at that step is done */
 };
 
 enum roster_phase {
@@ -78,8 +79,10 @@ int roster_missing(const struct roster *r);
 void roster_lost(struct roster *r, uint64_t id);
 /* It shall go, or wants to: left out of the next list, which is made at once. */
 void roster_leave(struct roster *r, uint64_t id);
-/* Its answer: it has given up its step and has the state of `step`. Old generations are ignored. */
-void roster_ready(struct roster *r, uint64_t id, uint64_t generation, long step);
+/* Its answer: it has given up its step and has the state of `step`, before or after the test that
+ * was due there: of two who stand at the same step one may have heard the result and the other not.
+ * Old generations are ignored. */
+void roster_ready(struct roster *r, uint64_t id, uint64_t generation, long step, bool settled);
 /* A newer checkpoint is on disk. */
 void roster_checkpoint(struct roster *r, long step);
 void roster_stored(struct roster *r);
@@ -96,6 +99,7 @@ const struct roster_worker *roster_at(const struct roster *r, int place);
 const struct roster_worker *roster_find(const struct roster *r, uint64_t id);   /* NULL: not in it */
 /* Of ROSTER_GO: where to go on, who has that state, and who (a bit a place) lacks it. */
 long roster_step(const struct roster *r);
+bool roster_settled(const struct roster *r);
 int roster_source(const struct roster *r);
 uint64_t roster_behind(const struct roster *r);
 

@@ -215,6 +215,7 @@ struct dataset *trainer_test_data(struct trainer *t) { return t->test_data; }
 const struct job_spec *trainer_spec(const struct trainer *t) { return t->spec; }
 const struct graph *trainer_graph(const struct trainer *t) { return t->graph; }
 long trainer_step(const struct trainer *t) { return t->at.step; }
+bool trainer_settled(const struct trainer *t) { return !(t->at.due & DUE_TEST); }
 int trainer_epoch(const struct trainer *t) { return t->at.epoch; }
 
 /* ------------------------------------------------------------------ tests */

@@ -37,6 +37,7 @@ struct turn {
     int n, self, source;
     uint64_t behind;
     long step;
+    bool settled;
     bool leads;
     long tested;                /* the last test that the coordinator has */
     bool told;                  /* the first step of this generation has been */
@@ -237,7 +238,8 @@ static int get_ready(struct turn *t, struct err *err)
     if (fresh && trainer_step(w->trainer) > 0 && trainer_reset(w->trainer, err) < 0)
         return -(int)err->code;
     worker_post_json(w, WIRE_READY, t->generation,
-                     json_pack("{s:I}", "step", (json_int_t)trainer_step(w->trainer)));
+                     json_pack("{s:I, s:b}", "step", (json_int_t)trainer_step(w->trainer),
+                               "settled", trainer_settled(w->trainer)));
     return 0;
 }
 
@@ -262,6 +264,7 @@ static int wait_go(struct turn *t, struct err *err)
         if (go) {
             w->running = t->generation;
             t->step = w->go_step;
+            t->settled = w->go_settled;
             t->source = w->source;
             t->behind = w->behind;
             t->leads = w->leads;
@@ -374,9 +377,10 @@ static int take_turn(struct turn *t, struct err *err)
     if (mesh_enter(w->mesh, t->generation, t->peer, t->n, t->self, LINK_MS, err) < 0 ||
         copy_state(t, err) < 0)
         return -(int)err->code;
-    if (trainer_step(w->trainer) != t->step)
-        return err_set(err, ERR_INVALID, "worker %d is at step %ld, the job at %ld", t->self,
-                       trainer_step(w->trainer), t->step);
+    if (trainer_step(w->trainer) != t->step || trainer_settled(w->trainer) != t->settled)
+        return err_set(err, ERR_INVALID, "worker %d is at step %ld%s, the job at %ld%s", t->self,
+                       trainer_step(w->trainer), trainer_settled(w->trainer) ? "" : " before its test",
+                       t->step, t->settled ? "" : " before its test");
     take_share(t);
     tell_test_again(t);
     rc = trainer_fit(w->trainer, on_event, t, &fit, err);

@@ -39,6 +39,7 @@ struct worker {
     int n_peers, self;
     uint64_t go;                        /* generation of the newest go; acted on when == listed */
     long go_step, logged, tested;
+    bool go_settled;
     int source;
     uint64_t behind;
     struct buf loaded;                  /* a checkpoint's state that the coordinator sent */

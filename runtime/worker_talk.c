@@ -126,6 +126,7 @@ static void read_go(struct worker *w, const struct wire_header *h, const json_t 
     if (h->generation == w->listed) {
         w->go = h->generation;
         w->go_step = whole(doc, "step");
+        w->go_settled = json_is_true(json_object_get(doc, "settled"));
         w->source = (int)whole(doc, "source");
         w->behind = (uint64_t)json_integer_value(json_object_get(doc, "behind"));
         w->logged = whole(doc, "logged");

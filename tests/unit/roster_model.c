@@ -303,7 +303,7 @@ static bool hear(struct model *m, int slot)
     struct message msg = take(w->up, &w->n_up);
     if (msg.kind == M_READY)
         roster_ready(&roster, w->as, msg.generation,
-                     is(MISTAKE_FOLLOW_NOBODY) && place_of(&roster, w->as) ? 0 : msg.step);
+                     is(MISTAKE_FOLLOW_NOBODY) && place_of(&roster, w->as) ? 0 : msg.step, true);
     else
         take_report(m, w, msg);
     return true;

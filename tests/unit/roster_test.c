@@ -53,7 +53,7 @@ static void expect_acts(struct roster *r, const enum roster_act *want, int n)
 static void answer(struct roster *r, const long *step)
 {
     for (int i = 0; i < roster_size(r); i++)
-        roster_ready(r, roster_at(r, i)->id, roster_generation(r), step[i]);
+        roster_ready(r, roster_at(r, i)->id, roster_generation(r), step[i], true);
 }
 
 static const long nothing[ROSTER_MAX];
@@ -78,9 +78,9 @@ static void a_list_is_stored_then_told_then_gone(void **state)
     assert_int_equal(roster_phase(r), ROSTER_GATHERING);
     roster_stored(r);
     ACTS(r, ROSTER_TELL);
-    roster_ready(r, 1, 1, 0);
+    roster_ready(r, 1, 1, 0, true);
     assert_int_equal(roster_next(r), ROSTER_NOTHING);   /* not before all have answered */
-    roster_ready(r, 2, 1, 0);
+    roster_ready(r, 2, 1, 0, true);
     ACTS(r, ROSTER_GO);
     assert_int_equal(roster_step(r), 0);
     assert_int_equal(roster_behind(r), 0);
@@ -206,13 +206,13 @@ static void a_change_while_gathering_begins_anew(void **state)
     OWN(roster) r = roster_of(2, 1);
 
     ACTS(r, ROSTER_STORE, ROSTER_TELL);
-    roster_ready(r, 1, 1, 0);
+    roster_ready(r, 1, 1, 0, true);
     join(r, 5, 0, true);
-    roster_ready(r, 2, 1, 0);
+    roster_ready(r, 2, 1, 0, true);
     ACTS(r, ROSTER_STORE, ROSTER_TELL);
     assert_int_equal(roster_generation(r), 2);
     for (int i = 0; i < 3; i++)
-        roster_ready(r, roster_at(r, i)->id, 1, 0);     /* answers to what was */
+        roster_ready(r, roster_at(r, i)->id, 1, 0, true);     /* answers to what was */
     assert_int_equal(roster_next(r), ROSTER_NOTHING);
     answer(r, nothing);
     ACTS(r, ROSTER_GO);
@@ -305,9 +305,9 @@ static void a_checkpoint_that_nobody_has_is_loaded(void **state)
     ACTS(r, ROSTER_STORE, ROSTER_TELL);
     answer(r, nothing);
     ACTS(r, ROSTER_LOAD);
-    roster_ready(r, 4, 4, 20);
+    roster_ready(r, 4, 4, 20, true);
     assert_int_equal(roster_next(r), ROSTER_NOTHING);
-    roster_ready(r, 5, 4, 20);
+    roster_ready(r, 5, 4, 20, true);
     ACTS(r, ROSTER_GO);
     assert_int_equal(roster_step(r), 20);
     assert_int_equal(roster_behind(r), 0);
@@ -338,6 +338,35 @@ static void a_checkpoint_that_somebody_has_is_not_loaded(void **state)
     assert_int_equal(roster_step(r), 30);
 }
 
+/* The test of a step is told by one to the others: some may have heard it when all give up. */
+static void who_has_heard_a_test_is_ahead(void **state)
+{
+    (void)state;
+    OWN(roster) r = roster_of(3, 1);
+
+    run_all(r);
+    roster_lost(r, 3);
+    ACTS(r, ROSTER_STORE, ROSTER_TELL);
+    roster_ready(r, 1, roster_generation(r), 60, false);
+    roster_ready(r, 2, roster_generation(r), 60, true);
+    ACTS(r, ROSTER_GO);
+    assert_int_equal(roster_step(r), 60);
+    assert_true(roster_settled(r));
+    assert_int_equal(roster_source(r), 1);
+    assert_int_equal(roster_behind(r), 1);
+
+    join(r, 4, 0, true);
+    ACTS(r, ROSTER_STORE, ROSTER_TELL);
+    roster_ready(r, 1, roster_generation(r), 61, false);
+    roster_ready(r, 2, roster_generation(r), 60, true);
+    roster_ready(r, 4, roster_generation(r), 0, true);
+    ACTS(r, ROSTER_GO);
+    assert_int_equal(roster_step(r), 61);
+    assert_false(roster_settled(r));
+    assert_int_equal(roster_source(r), 0);
+    assert_int_equal(roster_behind(r), 6);
+}
+
 static void a_loss_while_loading_begins_anew(void **state)
 {
     (void)state;
@@ -349,7 +378,7 @@ static void a_loss_while_loading_begins_anew(void **state)
     ACTS(r, ROSTER_STORE, ROSTER_TELL);
     answer(r, nothing);
     ACTS(r, ROSTER_LOAD);
-    roster_ready(r, 1, 1, 5);
+    roster_ready(r, 1, 1, 5, true);
     roster_lost(r, 1);
     ACTS(r, ROSTER_STORE, ROSTER_TELL);
     answer(r, (const long[]){ 5 });                     /* it has taken what was sent */
@@ -398,5 +427,6 @@ CHECK_MAIN(a_list_is_stored_then_told_then_gone, shards_are_contiguous_and_cover
            after_a_restart_those_of_the_list_come_back,
            those_who_are_missing_may_come_while_too_few_wait,
            a_checkpoint_that_nobody_has_is_loaded, a_checkpoint_that_somebody_has_is_not_loaded,
-           a_loss_while_loading_begins_anew, all_who_were_lost_come_back_with_what_they_have,
+           who_has_heard_a_test_is_ahead, a_loss_while_loading_begins_anew,
+           all_who_were_lost_come_back_with_what_they_have,
            one_that_was_sent_away_comes_as_a_newcomer)
