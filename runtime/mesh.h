@@ -78,6 +78,8 @@ int mesh_enter(struct mesh *m, uint64_t generation, const struct mesh_peer *peer
                int timeout_ms, struct err *err);
 /* Ends every wait of this generation with ERR_AGAIN, also if it is entered later. Any thread. */
 void mesh_abort(struct mesh *m, uint64_t generation);
+/* ERR_AGAIN when no generation is on, or the one that is has been aborted. */
+int mesh_check(struct mesh *m, struct err *err);
 
 /* Where backward leaves the gradient of root r of the own shards: of the first step of a generation at
  * side 0, of the next at side 1, and so on in turn; mesh_side says which is next. */

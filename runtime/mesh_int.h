@@ -203,8 +203,6 @@ static inline bool mesh_aborted(struct mesh *m)
            atomic_load_explicit(&m->generation, memory_order_relaxed);
 }
 int mesh_again(struct mesh *m, struct err *err);        /* says that the generation is over */
-/* Every call begins with it: ERR_AGAIN when no generation is on. */
-int mesh_check(struct mesh *m, struct err *err);
 
 /* Until the one in place i has made post k. */
 int mesh_wait(struct mesh *m, int i, uint64_t k, struct err *err);

@@ -1,4 +1,4 @@
-/* runtime/results.c - step results on their way from a worker to the coordinator */
+/* runtime/results.c - results of steps and tests on their way from a worker to the coordinator */
 #include "runtime/results.h"
 
 #include <stdlib.h>
@@ -11,7 +11,7 @@ struct packed {
     uint64_t chain;
 };
 
-void results_clear(struct results *r) { r->first = r->next = 0; }
+void results_clear(struct results *r) { r->first = r->next = r->tests = 0; }
 
 /* A step that follows, that is done again, or anything else after a state was copied. */
 static void add(struct results *r, const struct step_result *result)
@@ -28,6 +28,63 @@ void results_add(struct results *r, const struct step_result *result, long n)
 {
     for (long i = 0; i < n; i++)
         add(r, &result[i]);
+}
+
+static const struct told_test *kept_test(const struct results *r, long number)
+{
+    return &r->test[number % TESTS_KEPT];
+}
+
+static long first_test(const struct results *r)
+{
+    return r->tests > TESTS_KEPT ? r->tests - TESTS_KEPT : 0;
+}
+
+/* One that follows, or that is done again. */
+void results_add_test(struct results *r, const struct told_test *test)
+{
+    const long first = first_test(r);
+
+    while (r->tests > first && kept_test(r, r->tests - 1)->step >= test->step)
+        r->tests--;
+    r->test[r->tests++ % TESTS_KEPT] = *test;
+}
+
+int results_tests_after(const struct results *r, long step)
+{
+    long number = r->tests;
+
+    while (number > first_test(r) && kept_test(r, number - 1)->step > step)
+        number--;
+    return (int)(r->tests - number);
+}
+
+const struct told_test *results_test_after(const struct results *r, long step)
+{
+    int n = results_tests_after(r, step);
+    return n ? kept_test(r, r->tests - n) : NULL;
+}
+
+void results_pack_tests(const struct results *r, struct buf *out)
+{
+    for (long i = first_test(r); i < r->tests; i++)
+        buf_append(out, kept_test(r, i), sizeof(struct told_test));
+}
+
+int results_unpack_tests(struct results *r, const void *bytes, size_t n, struct err *err)
+{
+    const char *at = bytes;
+    struct told_test test;
+
+    if (n % sizeof test || n / sizeof test > TESTS_KEPT)
+        return err_set(err, ERR_INVALID, "tests of %zu bytes are none", n);
+    for (; n; at += sizeof test, n -= sizeof test) {
+        memcpy(&test, at, sizeof test);
+        if (test.step < 0 || test.n < 0 || test.n > METRICS_MAX)
+            return err_set(err, ERR_INVALID, "a damaged test");
+        results_add_test(r, &test);
+    }
+    return 0;
 }
 
 long results_pack(const struct results *r, long from, long until, const struct results_place *place,

@@ -20,7 +20,7 @@
 #include "base/files.h"
 #include "runtime/worker_int.h"
 
-enum { LINK_MS = 3000 };
+enum { LINK_MS = 3000, FULL_US = 1000 };
 
 /* How long a worker waits for a job that it was started before, and for a coordinator that is there
  * and still reads its data. */
@@ -39,7 +39,6 @@ struct turn {
     long step;
     bool settled;
     bool leads;
-    long tested;                /* the last test that the coordinator has */
     bool told;                  /* the first step of this generation has been */
     double saved_at;            /* of the last checkpoint */
     double held_at;
@@ -58,12 +57,31 @@ static int gather(void *arg, float *rows, long stride, long count)
     return mesh_gather(t->w->mesh, rows, stride, count, &err);
 }
 
+/* A coordinator that is out of reach does not stop the steps, until there would be more to tell it
+ * than is remembered. */
+static int wait_for_talker(struct turn *t, struct err *err)
+{
+    struct worker *w = t->w;
+
+    for (;;) {
+        pthread_mutex_lock(&w->lock);
+        bool full = w->results.next - w->logged > RESULTS_SENT ||
+                    results_tests_after(&w->results, w->tested) > TESTS_KEPT / 2;
+        pthread_mutex_unlock(&w->lock);
+        if (!full)
+            return 0;
+        if (mesh_check(w->mesh, err) < 0)
+            return -(int)err->code;
+        usleep(FULL_US);
+    }
+}
+
 /* Holds the step back to the pace that was asked for; not what is done again. */
 static void hold(struct turn *t)
 {
     const double pace = t->w->pace;
 
-    if (pace <= 0 || !t->leads || atomic_load(&t->w->step) < t->logged)
+    if (pace <= 0 || atomic_load(&t->w->step) < t->logged)
         return;
     double early = t->held_at + 1 / pace - clock_seconds();
     if (early > 0)
@@ -76,7 +94,11 @@ static int reduce(void *arg, unsigned filled, const struct grad_segment **out, i
     struct turn *t = arg;
     struct err err;
 
-    hold(t);
+    if (t->leads) {
+        hold(t);
+        if (wait_for_talker(t, &err) < 0)
+            return -(int)err.code;
+    }
     return mesh_reduce(t->w->mesh, filled, out, out_n, &err);
 }
 
@@ -139,34 +161,27 @@ static void on_steps(struct turn *t, const struct train_event *e)
     t->told = true;
 }
 
-static void post_test(struct turn *t, const struct test_result *test, long step, int epoch,
-                      bool best)
-{
-    json_t *values = json_array();
-
-    for (int i = 0; i < test->n; i++)
-        json_array_append_new(values, json_real(test->value[i]));
-    post_event(t, "test", step, json_pack("{s:i, s:o, s:b}", "epoch", epoch, "values", values,
-                                          "best", best));
-}
-
 static void on_test(struct turn *t, const struct train_event *e)
 {
-    if (e->best && trainer_spec(t->w->trainer)->checkpoint_best)
-        post_state(t);
-    post_test(t, e->test, e->step, e->epoch, e->best);
-}
+    struct worker *w = t->w;
+    struct told_test test = { .step = e->step, .epoch = e->epoch, .best = e->best, .n = e->test->n };
+    OWN_BUF state = BUF_INIT;
+    struct err err;
+    bool keep = e->best && trainer_spec(w->trainer)->checkpoint_best &&
+                trainer_state_get(w->trainer, &state, &err) == 0;
 
-/* A test that a coordinator heard of just before it was killed, or never. */
-static void tell_test_again(struct turn *t)
-{
-    struct test_result test;
-    long step;
-    int epoch;
-
-    trainer_last_test(t->w->trainer, &test, &step, &epoch);
-    if (t->leads && test.n && step > t->tested)
-        post_test(t, &test, step, epoch, false);
+    memcpy(test.value, e->test->value, sizeof test.value);
+    pthread_mutex_lock(&w->lock);
+    results_add_test(&w->results, &test);
+    if (keep) {
+        struct buf old = w->best;
+        w->best = state;
+        w->best_step = e->step;
+        state = old;
+    }
+    pthread_mutex_unlock(&w->lock);
+    if (t->leads)
+        worker_poke(w);
 }
 
 static void on_checkpoint(struct turn *t)
@@ -186,11 +201,9 @@ static int on_event(void *arg, struct trainer *trainer, const struct train_event
     (void)trainer;
     if (e->kind == EVENT_STEPS)
         on_steps(t, e);
-    if (!t->leads)
-        return 0;
-    if (e->kind == EVENT_TEST)
+    else if (e->kind == EVENT_TEST)
         on_test(t, e);
-    else if (e->kind == EVENT_CHECKPOINT)
+    else if (e->kind == EVENT_CHECKPOINT && t->leads)
         on_checkpoint(t);
     return 0;
 }
@@ -269,7 +282,6 @@ static int wait_go(struct turn *t, struct err *err)
             t->behind = w->behind;
             t->leads = w->leads;
             t->logged = w->logged;
-            t->tested = w->tested;
         }
         pthread_mutex_unlock(&w->lock);
         if (!loaded)
@@ -279,50 +291,69 @@ static int wait_go(struct turn *t, struct err *err)
     }
 }
 
-/* The state of the one who is furthest, to those behind, with the results that it remembers. */
+/* What one worker copies from another: the state, the tests and the results of steps that it
+ * remembers. The lengths of the first two go ahead. */
+struct copy_head {
+    uint64_t state, tests;
+};
+
+static int pack_copy(struct worker *w, struct buf *out, struct err *err)
+{
+    struct copy_head head = { 0 };
+
+    buf_append(out, &head, sizeof head);
+    if (trainer_state_get(w->trainer, out, err) < 0)
+        return -(int)err->code;
+    head.state = out->n - sizeof head;
+    pthread_mutex_lock(&w->lock);
+    results_pack_tests(&w->results, out);
+    head.tests = out->n - sizeof head - head.state;
+    results_pack(&w->results, w->results.next - RESULTS_SENT, w->results.next, &w->place, out);
+    pthread_mutex_unlock(&w->lock);
+    if (buf_ok(out, err) < 0)
+        return -(int)err->code;
+    memcpy(out->data, &head, sizeof head);
+    return 0;
+}
+
+static int take_copy(struct worker *w, const char *at, size_t n, struct err *err)
+{
+    OWN_MEM struct step_result *results = NULL;
+    struct results_place place;
+    struct copy_head head;
+    long count;
+
+    if (n < sizeof head || (memcpy(&head, at, sizeof head), head.state > n - sizeof head) ||
+        head.tests > n - sizeof head - head.state)
+        return err_set(err, ERR_INVALID, "a state that is cut off");
+    const char *tests = at + sizeof head + head.state, *steps = tests + head.tests;
+    if (trainer_state_set(w->trainer, at + sizeof head, head.state, err) < 0 ||
+        results_unpack(steps, (size_t)(at + n - steps), &place, &results, &count, err) < 0)
+        return -(int)err->code;
+    pthread_mutex_lock(&w->lock);
+    results_clear(&w->results);
+    results_add(&w->results, results, count);
+    int rc = results_unpack_tests(&w->results, tests, head.tests, err);
+    w->place = place;
+    pthread_mutex_unlock(&w->lock);
+    return rc;
+}
+
+/* From the one who is furthest to those behind. */
 static int copy_state(struct turn *t, struct err *err)
 {
     struct worker *w = t->w;
     OWN_BUF state = BUF_INIT;
     OWN_MEM void *got = NULL;
-    uint64_t head = 0;
     size_t n = 0;
 
     if (!t->behind)
         return 0;
-    if (t->self == t->source) {
-        buf_append(&state, &head, sizeof head);
-        if (trainer_state_get(w->trainer, &state, err) < 0)
-            return -(int)err->code;
-        head = state.n - sizeof head;
-        memcpy(state.data, &head, sizeof head);
-        pthread_mutex_lock(&w->lock);
-        results_pack(&w->results, w->results.next - RESULTS_SENT, w->results.next, &w->place,
-                     &state);
-        pthread_mutex_unlock(&w->lock);
-        if (buf_ok(&state, err) < 0)
-            return -(int)err->code;
-    }
+    if (t->self == t->source && pack_copy(w, &state, err) < 0)
+        return -(int)err->code;
     if (mesh_copy(w->mesh, t->source, t->behind, state.data, state.n, &got, &n, err) < 0)
         return -(int)err->code;
-    if (!got)
-        return 0;
-    if (n < sizeof head || (memcpy(&head, got, sizeof head), head > n - sizeof head))
-        return err_set(err, ERR_INVALID, "a state that is cut off");
-    const char *at = (char *)got + sizeof head;
-    if (trainer_state_set(w->trainer, at, head, err) < 0)
-        return -(int)err->code;
-    OWN_MEM struct step_result *results = NULL;
-    struct results_place place;
-    long count;
-    if (results_unpack(at + head, n - sizeof head - head, &place, &results, &count, err) < 0)
-        return -(int)err->code;
-    pthread_mutex_lock(&w->lock);
-    results_clear(&w->results);
-    results_add(&w->results, results, count);
-    w->place = place;
-    pthread_mutex_unlock(&w->lock);
-    return 0;
+    return got ? take_copy(w, got, n, err) : 0;
 }
 
 static void take_share(struct turn *t)
@@ -382,7 +413,6 @@ static int take_turn(struct turn *t, struct err *err)
                        trainer_step(w->trainer), trainer_settled(w->trainer) ? "" : " before its test",
                        t->step, t->settled ? "" : " before its test");
     take_share(t);
-    tell_test_again(t);
     rc = trainer_fit(w->trainer, on_event, t, &fit, err);
     if (rc < 0 && err->code == ERR_AGAIN)
         return rc;
@@ -490,6 +520,7 @@ static void close_worker(struct worker *w)
     mesh_free(w->mesh);
     trainer_free(w->trainer);
     buf_done(&w->loaded);
+    buf_done(&w->best);
     if (w->wake >= 0)
         close(w->wake);
     pthread_cond_destroy(&w->news);

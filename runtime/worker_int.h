@@ -48,6 +48,8 @@ struct worker {
     bool connected;                     /* else letters are not even kept */
     struct results results;
     struct results_place place;
+    struct buf best;                    /* the state of the best test so far, when it is wanted */
+    long best_step;
     bool leads;
     bool bye, stop;
     struct err failed;                  /* of the connection, for good */

@@ -1,5 +1,6 @@
 """What goes wrong in a job of many workers is said in one clear sentence, and the job goes on or
 stops with nothing lost: at its end, here or resumed, the model is that of one undisturbed process."""
+import json
 import os
 import re
 import shutil
@@ -100,6 +101,19 @@ def test_a_coordinator_that_sleeps_costs_no_step(job_of, lenet, alone):
     assert chain(job.out) == alone.chain(lenet, changes)
     steps = [h["step"] for h in job.history("go")]
     assert steps == sorted(steps) and steps[-1] > 40
+
+
+def test_a_long_sleep_of_the_coordinator_costs_no_line_of_the_record(muster, root, tmp_path):
+    """At full speed: the workers do more steps meanwhile than they remember, unless they wait."""
+    spec, changes = root / "examples/fit-a-line/train.yaml", ["epochs=10000"]
+    with Job(muster, spec, tmp_path / "run", 2, changes=changes) as job:
+        job.wait_team(2)
+        stop_and_go(job.coordinator(), 2.5)
+        assert job.poll() is None and len(job.read("metrics.jsonl").splitlines()) < 23000
+        assert job.end(120) == 0, job.said
+    lines = [json.loads(line) for line in job.read("metrics.jsonl").splitlines()]
+    assert [line["step"] for line in lines if "loss" in line] == list(range(100, 210001, 100))
+    assert [line["step"] for line in lines if "test_loss" in line] == list(range(10, 210001, 10))
 
 
 def test_resize_up_and_down_while_it_runs(muster, job_of, lenet, alone):
