@@ -8,6 +8,8 @@
 #include <stdint.h>
 #include <sys/stat.h>
 
+#include "base/http.h"
+
 /* Failure injection: every call that can run out of disk passes through `faulty`. */
 
 enum call { CALL_OPEN, CALL_WRITE, CALL_FSYNC, CALL_RENAME, CALL_ANY, CALL_KINDS };
@@ -86,7 +88,7 @@ char *files_resolve(const char *dir, const char *path)
     }
     if (path[0] == '~' && (!path[1] || path[1] == '/'))
         return join(home(), path + 1, "");
-    if (path[0] == '/' || !dir || !*dir)
+    if (path[0] == '/' || !dir || !*dir || http_is_url(path))
         return strdup(path);
     return join(dir, dir[strlen(dir) - 1] == '/' ? "" : "/", path);
 }
@@ -109,6 +111,8 @@ static int say(struct err *err, const char *verb, const char *path)
 
 int files_read(const char *path, size_t max, char **out, size_t *out_n, struct err *err)
 {
+    if (http_is_url(path))
+        return http_read(path, max, out, out_n, err);
     int is_stdin = !strcmp(path, "-");
     const char *name = is_stdin ? "standard input" : path;
     OWN_FD int opened = is_stdin ? -1 : open(path, O_RDONLY | O_CLOEXEC);

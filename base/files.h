@@ -22,11 +22,12 @@
 #include "base/own.h"
 
 /* Expands a leading ~ and $MUSTER_DATA (default: ${XDG_CACHE_HOME:-~/.cache}/muster/data), and puts
- * `dir` (NULL or "": nothing) before a relative path. Caller frees; NULL when out of memory. */
+ * `dir` (NULL or "": nothing) before a relative path; a URL (base/http.h) stays as it is. Caller
+ * frees; NULL when out of memory. */
 char *files_resolve(const char *dir, const char *path);
 
-/* The whole file, NUL-terminated (the NUL is not counted); "-" is standard input. Longer than `max`
- * bytes is refused. Caller frees *out; out_n may be NULL. */
+/* The whole file, or what a URL leads to, NUL-terminated (the NUL is not counted); "-" is standard
+ * input. Longer than `max` bytes is refused. Caller frees *out; out_n may be NULL. */
 int files_read(const char *path, size_t max, char **out, size_t *out_n, struct err *err);
 
 int files_write(const char *path, const void *data, size_t n, struct err *err);

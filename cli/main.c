@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/http.h"
 #include "base/near.h"
 #include "cli/cli.h"
 
@@ -146,10 +147,17 @@ static struct cli look_at_terminal(void)
     return cli;
 }
 
+static void say_note(const char *text)
+{
+    fprintf(stderr, "muster: %s\n", text);
+}
+
 int main(int argc, char **argv)
 {
     struct cli cli = look_at_terminal();
     struct err err = { 0 };
+
+    http_on_note(say_note);
     int rc = run(&cli, argc - (argc > 0), argv + (argc > 0), &err);
 
     /* Results that did not reach the disk are a failure too (`muster ... >/dev/full`). */

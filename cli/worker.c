@@ -1,6 +1,7 @@
 /* cli/worker.c - muster worker: joins a job, from this host or another */
 #include <stdlib.h>
 
+#include "base/http.h"
 #include "base/own.h"
 #include "cli/cli.h"
 #include "runtime/fetch.h"
@@ -32,9 +33,12 @@ static int run(struct cli *c, int argc, char **argv, struct err *err)
 {
     struct args a = { .threads = 1 };
     OWN(job_spec) spec = NULL;
-    const char *token = getenv("MUSTER_TOKEN");
+    const char *own = getenv("MUSTER_JOB_TOKEN");       /* from the job that started it */
+    const char *token = own && *own ? own : getenv("MUSTER_TOKEN");
 
     (void)c;
+    if (own)
+        http_on_note(NULL);     /* the job has said it */
     int n = options_parse(options, argc, argv, &a, err);
     if (n < 0)
         return n;

@@ -1,16 +1,12 @@
 /* data/dataset.c - opening, order and the walk over an epoch */
 #include "data/dataset_int.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/files.h"
-#include "base/sha256.h"
+#include "data/source.h"
 
 OWN_DEFINE(dataset)
 
@@ -327,28 +323,9 @@ json_t *dataset_describe(const struct dataset *d)
 
 int dataset_digest(struct dataset *d, char out_hex[65], struct err *err)
 {
-    struct sha256 sha;
-
-    if (d->digest[0]) {
-        memcpy(out_hex, d->digest, sizeof d->digest);
-        return 0;
-    }
-    sha256_start(&sha);
-    OWN_MEM char *buf = malloc(256 << 10);
-    if (!buf)
-        return err_set(err, ERR_NOMEM, "no memory to read %s", d->place.path[0]);
-    for (int i = 0; i < d->place.n; i++) {
-        OWN_FD int fd = open(d->place.path[i], O_RDONLY | O_CLOEXEC);
-        if (fd < 0)
-            return err_set(err, ERR_IO, "%s: %s", d->place.path[i], strerror(errno));
-        ssize_t n;
-        while ((n = read(fd, buf, 256 << 10)) > 0 || (n < 0 && errno == EINTR))
-            if (n > 0)
-                sha256_add(&sha, buf, (size_t)n);
-        if (n < 0)
-            return err_set(err, ERR_IO, "%s: %s", d->place.path[i], strerror(errno));
-    }
-    sha256_finish_hex(&sha, d->digest);
+    if (!d->digest[0] &&
+        source_digest((const char *const *)d->place.path, d->place.n, d->digest, err) < 0)
+        return -(int)err->code;
     memcpy(out_hex, d->digest, sizeof d->digest);
     return 0;
 }

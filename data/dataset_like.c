@@ -8,9 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <sys/stat.h>
 
 #include "base/files.h"
+#include "data/source.h"
 
 OWN_DEFINE(dataset)
 
@@ -157,12 +157,11 @@ int dataset_open_like(const json_t *description, const char *path, const char *f
     d->part = SPLIT_TRAIN;
     d->split.end = -1;
     int rc;
-    struct stat st;
     if (place_format == PLACE_IDX)
         rc = resident_load_images(d, NULL, err);
     else if (image)
         rc = resident_load_lists(d, with_target, err);
-    else if (stat(d->place.path[0], &st) == 0 && st.st_size > RESIDENT_BYTES_MAX)
+    else if (source_bytes(d->place.path[0]) > RESIDENT_BYTES_MAX)
         rc = stream_open(d, err);
     else
         rc = resident_load(d, NULL, err);

@@ -1,6 +1,7 @@
-/* data/source.c - bytes of files, one after another, gzip or not
+/* data/source.c - bytes of files and URLs, one after another, gzip or not
  *
- * One descriptor is open at a time. `raw` holds bytes as they lie in the file: the first two, read
+ * One descriptor is open at a time; what is known of a URL stays, so that its later passes read the
+ * same version. `raw` holds bytes as they lie in the file: the first two, read
  * to tell gzip from plain, and then the input of zlib. A plain file empties what is left in `raw`
  * and from then on reads straight into the caller's buffer.
  */
@@ -8,15 +9,25 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <sys/stat.h>
 #include <zlib.h>
+
+#include "base/http.h"
+#include "base/sha256.h"
 
 enum { RAW_BYTES = 128 << 10 };
 
 struct source {
     char **path;
+    struct http_file **web;     /* (n) of those that are URLs, once reached */
     int n, at;
     int fd;
+    struct sha256 sha;          /* of all that has been read of URLs, file after file ... */
+    int hashing;                /* ... in the first pass, while nothing is left out */
+    int hashed;                 /* to the end of the current file */
+    int kept;                   /* the digest of the whole list is known */
+    int raw_only;               /* gzip is not looked for */
     int gzip;
     int member;                 /* gzip: inside a member, so the end of the file is too early */
     uint64_t offset;            /* delivered of the current file */
@@ -37,6 +48,11 @@ static void close_file(struct source *s)
     s->fd = -1;
 }
 
+static struct http_file *web_of(const struct source *s)
+{
+    return s->web ? s->web[s->at] : NULL;
+}
+
 void source_free(struct source *s)
 {
     if (!s)
@@ -44,9 +60,84 @@ void source_free(struct source *s)
     close_file(s);
     for (int i = 0; s->path && i < s->n; i++)
         free(s->path[i]);
+    for (int i = 0; s->web && i < s->n; i++)
+        http_file_free(s->web[i]);
+    free(s->web);
     free(s->path);
     free(s->raw);
     free(s);
+}
+
+/* ------------------------------------------------------------------ digests of what was read
+ *
+ * URLs that have been read to the end are not fetched once more for their digest: the state of the
+ * hash after the last one is kept under their names.
+ */
+
+struct seen {
+    struct seen *next;
+    struct sha256 sha;
+    int n;
+    char *name[];
+};
+static struct seen *seen;
+static pthread_mutex_t seen_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static struct seen *find_seen(char *const *names, int n)
+{
+    for (struct seen *k = seen; k; k = k->next) {
+        int i = 0;
+        while (k->n == n && i < n && strcmp(k->name[i], names[i]) == 0)
+            i++;
+        if (i == n)
+            return k;
+    }
+    return NULL;
+}
+
+static struct seen *add_seen(char *const *names, int n)
+{
+    struct seen *k = calloc(1, sizeof *k + (size_t)n * sizeof *k->name);
+
+    for (int i = 0; k && i < n; i++)
+        if (!(k->name[k->n++] = strdup(names[i]))) {
+            while (k->n)
+                free(k->name[--k->n]);
+            free(k);
+            return NULL;
+        }
+    if (k) {
+        k->next = seen;
+        seen = k;
+    }
+    return k;
+}
+
+/* Without memory nothing is kept, and the digest reads the files again. */
+static void remember(struct source *s)
+{
+    pthread_mutex_lock(&seen_lock);
+    struct seen *k = find_seen(s->path, s->n);
+    if (k || (k = add_seen(s->path, s->n)))
+        k->sha = s->sha;
+    pthread_mutex_unlock(&seen_lock);
+    s->kept = 1;
+    s->hashing = 0;
+}
+
+/* The same for a URL; what comes is added to the digest. */
+static int read_web(struct source *s, void *buf, size_t n, size_t *out_n, struct err *err)
+{
+    if (http_file_read(web_of(s), s->raw_offset, buf, n, out_n, err) < 0)
+        return -(int)err->code;
+    s->raw_offset += *out_n;
+    if (!s->hashing)
+        return 0;
+    sha256_add(&s->sha, buf, *out_n);
+    s->hashed = *out_n < n;
+    if (s->hashed && s->at + 1 == s->n)
+        remember(s);
+    return 0;
 }
 
 /* Reads exactly n bytes unless the file ends. */
@@ -54,6 +145,8 @@ static int read_raw(struct source *s, void *buf, size_t n, size_t *out_n, struct
 {
     size_t got = 0;
 
+    if (web_of(s))
+        return read_web(s, buf, n, out_n, err);
     while (got < n) {
         ssize_t k = read(s->fd, (char *)buf + got, n - got);
         if (k < 0 && errno == EINTR)
@@ -83,7 +176,17 @@ static int is_gzip_start(const struct source *s)
     return s->raw_n - s->raw_at >= 2 && s->raw[s->raw_at] == 0x1f && s->raw[s->raw_at + 1] == 0x8b;
 }
 
-static int open_file(struct source *s, struct err *err)
+static int open_web(struct source *s, struct err *err)
+{
+    if (!s->web && !(s->web = calloc((size_t)s->n, sizeof *s->web)))
+        return err_set(err, ERR_NOMEM, "no memory to read a URL");
+    if (!s->web[s->at] && http_file_open(s->path[s->at], &s->web[s->at], err) < 0)
+        return -(int)err->code;
+    s->size = http_file_size(s->web[s->at]);
+    return 0;
+}
+
+static int open_local(struct source *s, struct err *err)
 {
     const char *path = source_path(s);
     struct stat st;
@@ -101,9 +204,25 @@ static int open_file(struct source *s, struct err *err)
     if (S_ISDIR(st.st_mode))
         return err_set(err, ERR_INVALID, "%s: is a folder, not a file", path);
     s->size = S_ISREG(st.st_mode) ? st.st_size : -1;
+    return 0;
+}
+
+static int open_file(struct source *s, struct err *err)
+{
+    const char *path = source_path(s);
+    const int url = http_is_url(path);
+
+    if (s->at == 0)
+        sha256_start(&s->sha);
+    s->hashing = url && !s->raw_only && !s->kept && (s->at == 0 || (s->hashing && s->hashed));
+    s->hashed = 0;
+    if ((url ? open_web(s, err) : open_local(s, err)) < 0)
+        return -(int)err->code;
     s->offset = s->raw_offset = 0;
     s->raw_at = s->raw_n = 0;
 
+    if (s->raw_only)
+        return 0;
     /* Two bytes tell; the rest of a plain file goes to the caller without a copy. */
     if (read_raw(s, s->raw, 2, &s->raw_n, err) < 0)
         return -(int)err->code;
@@ -117,12 +236,14 @@ static int open_file(struct source *s, struct err *err)
     return 0;
 }
 
-int source_open(const char *const *paths, int n, struct source **out, struct err *err)
+static int open_list(const char *const *paths, int n, int raw_only, struct source **out,
+                     struct err *err)
 {
     OWN(source) s = calloc(1, sizeof *s);
 
     if (s) {
         s->fd = -1;
+        s->raw_only = raw_only;
         s->path = calloc((size_t)n, sizeof *s->path);
         s->raw = malloc(RAW_BYTES);
     }
@@ -135,6 +256,11 @@ int source_open(const char *const *paths, int n, struct source **out, struct err
         return -(int)err->code;
     *out = TAKE(s);
     return 0;
+}
+
+int source_open(const char *const *paths, int n, struct source **out, struct err *err)
+{
+    return open_list(paths, n, 0, out, err);
 }
 
 static int read_plain(struct source *s, char *buf, size_t n, size_t *out_n, struct err *err)
@@ -244,6 +370,8 @@ int source_next(struct source *s, int *out_more, struct err *err)
         return 0;
     }
     close_file(s);
+    if (web_of(s))
+        http_file_rest(web_of(s));
     s->at++;
     if (open_file(s, err) < 0)
         return -(int)err->code;
@@ -258,6 +386,8 @@ int source_rewind(struct source *s, struct err *err)
             return err_set(err, ERR_INVALID,
                            "the standard input cannot be read twice (write it to a file first)");
     close_file(s);
+    if (s->at > 0 && web_of(s))
+        http_file_rest(web_of(s));
     s->at = 0;
     return open_file(s, err);
 }
@@ -312,4 +442,46 @@ int source_slurp(const char *path, size_t max, char **out, size_t *out_n, struct
     *out = TAKE(all);
     *out_n = n;
     return 0;
+}
+
+int source_digest(const char *const *paths, int n, char out_hex[SHA256_HEX], struct err *err)
+{
+    OWN(source) s = NULL;
+    const struct seen *k = NULL;
+    struct sha256 sha;
+    int done = n, more = n > 0;
+    size_t got;
+
+    for (int i = 0; i < n; i++)
+        if (strcmp(paths[i], "-") == 0)
+            return err_set(err, ERR_INVALID,
+                           "the standard input has no digest (write it to a file first)");
+    sha256_start(&sha);
+    pthread_mutex_lock(&seen_lock);
+    while (done > 0 && !(k = find_seen((char *const *)paths, done)))
+        done--;
+    if (k)
+        sha = k->sha;
+    pthread_mutex_unlock(&seen_lock);
+    if (done < n && open_list(paths + done, n - done, 1, &s, err) < 0)
+        return -(int)err->code;
+    while (s && more) {
+        if (read_raw(s, s->raw, RAW_BYTES, &got, err) < 0)
+            return -(int)err->code;
+        sha256_add(&sha, s->raw, got);
+        if (got < RAW_BYTES && source_next(s, &more, err) < 0)
+            return -(int)err->code;
+    }
+    sha256_finish_hex(&sha, out_hex);
+    return 0;
+}
+
+int64_t source_bytes(const char *path)
+{
+    OWN(source) s = NULL;
+    struct err ignored;
+
+    if (strcmp(path, "-") == 0 || open_list(&path, 1, 1, &s, &ignored) < 0)
+        return -1;
+    return s->size;
 }

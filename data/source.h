@@ -1,8 +1,9 @@
-/* data/source.h - bytes of files, one after another, gzip or not
+/* data/source.h - bytes of files and URLs, one after another, gzip or not
  *
  * A source reads a list of files in order. Whether a file is gzip is told by its first two bytes,
  * never by its name. The end of a file is visible (a read never crosses it), so that a reader
- * above can finish a row and look for the next header. "-" is the standard input.
+ * above can finish a row and look for the next header. "-" is the standard input; what a URL may
+ * be is in base/http.h. All passes of one source see one version of what is behind a URL, or fail.
  *
  * Plain files are read, not mapped: a file that somebody cuts short meanwhile is then a sentence
  * and not a SIGBUS, and the resident size of a 5 GB pass stays the size of the buffers.
@@ -17,6 +18,7 @@
 
 #include "base/err.h"
 #include "base/own.h"
+#include "base/sha256.h"
 
 struct source;
 
@@ -45,5 +47,12 @@ int64_t source_size(const struct source *s);            /* the same; -1: gzip or
 /* The whole of one file. The caller frees *out; a zero byte, not counted, follows the last one.
  * Longer than `max` bytes: ERR_INVALID. */
 int source_slurp(const char *path, size_t max, char **out, size_t *out_n, struct err *err);
+
+/* SHA-256, in hex, of the bytes of all files as they lie there. URLs that some source of this process
+ * has read from beginning to end are not fetched again: the digest is of the bytes that it read. */
+int source_digest(const char *const *paths, int n, char out_hex[SHA256_HEX], struct err *err);
+
+/* How long a file is as it lies there; -1: not known, or not to be had. */
+int64_t source_bytes(const char *path);
 
 #endif

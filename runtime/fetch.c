@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/files.h"
+#include "base/http.h"
 #include "base/own.h"
 #include "base/sha256.h"
 #include "runtime/wire.h"
@@ -89,9 +90,10 @@ static bool place_below(const char *name, char *out, size_t size)
     return true;
 }
 
+/* What is behind a URL is read by each worker from there. */
 static bool is_here(const char *path)
 {
-    return access(path, R_OK) == 0;
+    return http_is_url(path) || access(path, R_OK) == 0;
 }
 
 /* A piece of file k, appended to `body`. */
@@ -150,6 +152,8 @@ static int fetch_all(struct job_spec *spec, int fd, const char *root, struct err
     const char *name;
 
     for (int k = 0; (name = fetch_name(spec, k)); k++) {
+        if (http_is_url(name))
+            continue;
         if (!place_below(name, below, sizeof below))
             return err_set(err, ERR_MISSING, "%s: is not on this host, and only paths in $MUSTER_DATA "
                            "or beside the spec come from the job (put the file there, or change the "

@@ -100,7 +100,8 @@ static void run_worker(const struct job *j, pid_t parent)
     in_child(j, parent);
     signal(SIGINT, SIG_IGN);    /* Ctrl-C is for the coordinator, which ends the job in order */
     snprintf(threads, sizeof threads, "%d", j->config->threads);
-    setenv("MUSTER_TOKEN", j->desk.token, 1);
+    /* Not MUSTER_TOKEN: what the user has there may be for a bucket (base/http.h), and this is not. */
+    setenv("MUSTER_JOB_TOKEN", j->desk.token, 1);
     int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
     dup2(nothing, STDIN_FILENO);
     dup2(STDERR_FILENO, STDOUT_FILENO);
