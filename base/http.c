@@ -9,7 +9,7 @@
 
 #include "base/http_int.h"
 
-enum { URL_MAX = 8192, REDIRECTS = 5, CONNECT_S = 10, STALL_S = 30, POOL = 8 };
+enum { URL_MAX = 8192, REDIRECTS = 5, CONNECT_S = 10, STALL_S = 30, POOL = 8, NOTES = 64 };
 
 /* ------------------------------------------------------------------ the library */
 
@@ -64,18 +64,37 @@ void http_on_note(void (*note)(const char *text))
     note_to = note;
 }
 
+/* True the first time for each text; when the table is full, never again. */
+static int is_new(const char *text)
+{
+    static uint64_t said[NOTES];
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    uint64_t hash = 14695981039346656037u;      /* FNV-1a */
+    int i = 0;
+
+    for (const char *p = text; *p; p++)
+        hash = (hash ^ (unsigned char)*p) * 1099511628211u;
+    pthread_mutex_lock(&lock);
+    while (i < NOTES && said[i] && said[i] != hash)
+        i++;
+    const int fresh = i < NOTES && !said[i];
+    if (fresh)
+        said[i] = hash;
+    pthread_mutex_unlock(&lock);
+    return fresh;
+}
+
 void http_note(const char *fmt, ...)
 {
     void (*to)(const char *) = note_to;
     char text[512];
     va_list args;
 
-    if (!to)
-        return;
     va_start(args, fmt);
     vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
-    to(text);
+    if (to && is_new(text))
+        to(text);
 }
 
 /* ------------------------------------------------------------------ where a URL leads */

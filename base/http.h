@@ -34,7 +34,7 @@ enum { HTTP_BLOCK = 4 << 20 };
 /* True for http://, https:// and gs://; the rest of it is not looked at. */
 int http_is_url(const char *path);
 
-/* Who hears what is no error but worth a line (a server without ranges, once for each URL opened);
+/* Who hears what is no error but worth a line (a server without ranges, once for each URL);
  * NULL, as at the start: nobody. Called from any thread. */
 void http_on_note(void (*note)(const char *text));
 

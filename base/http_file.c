@@ -333,6 +333,7 @@ static enum outcome fetch(struct http_file *f, uint64_t first, size_t want, char
                           struct err *err)
 {
     struct patience patience = { 0 };
+    struct err why = { 0 };     /* of a try: *err stays untouched when another one succeeds */
     size_t n = 0;
     long after;
 
@@ -342,19 +343,21 @@ static enum outcome fetch(struct http_file *f, uint64_t first, size_t want, char
         if (n >= want)
             break;
         struct transfer t = { .f = f, .first = first + n, .want = want - n, .into = into + n,
-                              .err = err };
+                              .err = &why };
         enum outcome o = request(&t, &after);
         n += (size_t)t.got;
-        if (o == REFUSED || o == NO_RANGES)
-            return o;
-        if (o == DONE && f->size == 0)
-            break;
+        if (o == NO_RANGES || (o == DONE && f->size == 0))
+            return *out_n = 0, o;
         if (o == DONE && t.got == 0) {
-            err_set(err, ERR_IO, "%s: the server sends an empty range", f->target.name);
+            err_set(&why, ERR_IO, "%s: the server sends an empty range", f->target.name);
             o = BROKEN;
         }
-        if (o == BROKEN && !may_try_again(f, &patience, t.got > 0, after, err))
-            return REFUSED;
+        if (o == BROKEN && !may_try_again(f, &patience, t.got > 0, after, &why))
+            o = REFUSED;
+        if (o == REFUSED) {
+            *err = why;
+            return o;
+        }
     }
     *out_n = n;
     return DONE;
@@ -584,9 +587,9 @@ static int read_spool(struct http_file *f, uint64_t at, char *buf, size_t n, siz
     while (f->have < at + n && !f->spooled)
         pthread_cond_wait(&f->changed, &f->lock);
     const uint64_t have = f->have;
-    if (f->why.code)
-        *err = f->why;
     const int failed = f->why.code && have < at + n;
+    if (failed)
+        *err = f->why;
     pthread_mutex_unlock(&f->lock);
     if (failed)
         return -(int)err->code;
