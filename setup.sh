@@ -13,7 +13,8 @@ cache=${XDG_CACHE_HOME:-$HOME/.cache}/muster
 data=${MUSTER_DATA:-$cache/data}
 
 build_packages="gcc make meson ninja-build pkg-config libc6-dev libjansson-dev libyaml-dev
-    zlib1g-dev nettle-dev libcurl4-openssl-dev libcmocka-dev python3 python3-pip python3-venv
+    zlib1g-dev nettle-dev libcurl4-openssl-dev libsqlite3-dev libgnutls28-dev libarchive-dev
+    bubblewrap libcmocka-dev python3 python3-pip python3-venv
     dataset-fashion-mnist"
 # iproute2 and nftables: the tests make hosts out of network namespaces, and lose packets between them.
 test_packages="clang clang-format libclang-rt-dev iproute2 nftables"

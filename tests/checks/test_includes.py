@@ -14,7 +14,11 @@ MAY_INCLUDE = {
     "engine": {"base", "data"},
     "runtime": {"base", "data", "engine", "spec"},
     "serving": {"base", "data", "engine"},
-    "cli": {"base", "data", "engine", "runtime", "serving", "spec", "muster.h"},
+    "drivers": {"base", "spec"},
+    "server": {"base", "drivers", "spec"},
+    "protocols": {"base", "server", "spec"},
+    "cli": {"base", "data", "drivers", "engine", "protocols", "runtime", "server", "serving",
+            "spec", "muster.h"},
     ".": {"base", "data", "engine", "runtime", "serving", "spec"},
 }
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.M)
