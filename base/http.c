@@ -136,7 +136,8 @@ static void add_encoded(struct buf *b, const char *text)
 static int target_of_gs(struct http_target *t, const char *gs, struct err *err)
 {
     const char *bucket = gs + strlen("gs://"), *slash = strchr(bucket, '/');
-    const char *base = env_of("STORAGE_EMULATOR_HOST"), *google = env_of("GOOGLE_OAUTH_ACCESS_TOKEN");
+    const char *base = env_of("STORAGE_EMULATOR_HOST");
+    const char *google = env_of("GOOGLE_OAUTH_ACCESS_TOKEN");
     const char *token = base && env_of("MUSTER_TOKEN") ? env_of("MUSTER_TOKEN") : google;
     OWN_BUF url = BUF_INIT;
 
@@ -322,10 +323,10 @@ static const struct {
     enum err_code code;
     const char *text;
 } troubles[] = {
-    { CURLE_COULDNT_RESOLVE_HOST, 0, ERR_AGAIN, "its host is not known; check the name and the network" },
+    { CURLE_COULDNT_RESOLVE_HOST, 0, ERR_AGAIN, "its host is not known; check the name, the network" },
     { CURLE_COULDNT_RESOLVE_PROXY, 0, ERR_AGAIN, "the proxy's host is not known; check http_proxy" },
-    { CURLE_COULDNT_CONNECT, 0, ERR_AGAIN, "nobody answers at its host and port; is the server running?" },
-    { CURLE_OPERATION_TIMEDOUT, 1, ERR_AGAIN, "nothing came in time; check the network and the server" },
+    { CURLE_COULDNT_CONNECT, 0, ERR_AGAIN, "nobody is at its host and port; is the server running?" },
+    { CURLE_OPERATION_TIMEDOUT, 1, ERR_AGAIN, "nothing came in time; check network and server" },
     { CURLE_TOO_MANY_REDIRECTS, 0, ERR_IO, "the server sends from one address to the next, more than "
       "five times; check the URL" },
     { CURLE_UNSUPPORTED_PROTOCOL, 0, ERR_DENIED, "the server sends on to an address that is not "

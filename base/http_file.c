@@ -76,15 +76,17 @@ struct http_range http_parse_range(const char *text)
     struct http_range r = { -2, -2, -2 };
     int n = -1;
 
-    if (sscanf(text, "bytes %15" SCNd64 "-%15" SCNd64 "/%15" SCNd64 "%n", &r.first, &r.last, &r.total,
-               &n) == 3 && n > 0 && !text[n] && r.first >= 0 && r.last >= r.first && r.total > r.last)
+    /* Up to fifteen digits: a petabyte. What is longer does not fit the pattern. */
+    sscanf(text, "bytes %15" SCNd64 "-%15" SCNd64 "/%15" SCNd64 "%n", &r.first, &r.last, &r.total, &n);
+    if (n > 0 && !text[n] && r.first >= 0 && r.last >= r.first && r.total > r.last)
         return r;
     n = -1;
-    if (sscanf(text, "bytes %15" SCNd64 "-%15" SCNd64 "/*%n", &r.first, &r.last, &n) == 2 && n > 0 &&
-        !text[n] && r.first >= 0 && r.last >= r.first)
+    sscanf(text, "bytes %15" SCNd64 "-%15" SCNd64 "/*%n", &r.first, &r.last, &n);
+    if (n > 0 && !text[n] && r.first >= 0 && r.last >= r.first)
         return (struct http_range){ r.first, r.last, -1 };
     n = -1;
-    if (sscanf(text, "bytes */%15" SCNd64 "%n", &r.total, &n) == 1 && n > 0 && !text[n] && r.total >= 0)
+    sscanf(text, "bytes */%15" SCNd64 "%n", &r.total, &n);
+    if (n > 0 && !text[n] && r.total >= 0)
         return (struct http_range){ -1, -1, r.total };
     return (struct http_range){ -2, -2, -2 };
 }
@@ -254,7 +256,9 @@ static enum outcome judge(struct transfer *t, CURLcode code, long status)
     if (code != CURLE_OK && code != CURLE_WRITE_ERROR) {
         http_say_curl(&f->target, code, t->err);
         /* Nobody there at the start is an answer; in the middle it is a server that restarts. */
-        return http_may_pass(code) || (f->known && code == CURLE_COULDNT_CONNECT) ? BROKEN : REFUSED;
+        if (f->known && code == CURLE_COULDNT_CONNECT)
+            return BROKEN;
+        return http_may_pass(code) ? BROKEN : REFUSED;
     }
     if (t->into && status == 200)
         return judge_whole(t);
@@ -311,7 +315,8 @@ struct patience {
 };
 
 /* Sleeps before another try; false: that was the last, and err says so. */
-static int may_try_again(struct http_file *f, struct patience *p, int came, long after_s, struct err *err)
+static int may_try_again(struct http_file *f, struct patience *p, int came, long after_s,
+                         struct err *err)
 {
     p->in_a_row = came ? 1 : p->in_a_row + 1;
     if (f->closing)
@@ -329,8 +334,8 @@ static int may_try_again(struct http_file *f, struct patience *p, int came, long
 }
 
 /* Bytes first .. first + want of the file, or to its end when that comes sooner. */
-static enum outcome fetch(struct http_file *f, uint64_t first, size_t want, char *into, size_t *out_n,
-                          struct err *err)
+static enum outcome fetch(struct http_file *f, uint64_t first, size_t want, char *into,
+                          size_t *out_n, struct err *err)
 {
     struct patience patience = { 0 };
     struct err why = { 0 };     /* of a try: *err stays untouched when another one succeeds */
@@ -495,7 +500,8 @@ int http_file_open(const char *url, struct http_file **out, struct err *err)
         f->slot[0].index = 0;
     } else {
         free(TAKE(f->slot[0].data));
-        http_note("%s: the server gives no ranges, so all of it is fetched, into $TMPDIR", f->target.name);
+        http_note("%s: the server gives no ranges, so all of it is fetched, into $TMPDIR",
+                  f->target.name);
         if (open_spool(f, err) < 0 || start(f, err) < 0)
             return -(int)err->code;
     }

@@ -1,4 +1,4 @@
-/* base/http_int.h - inside the HTTP client: libcurl's functions, where a URL leads; for http*.c only */
+/* base/http_int.h - inside the HTTP client: libcurl, where a URL leads; for http*.c only */
 #ifndef MUSTER_BASE_HTTP_INT_H
 #define MUSTER_BASE_HTTP_INT_H
 
@@ -33,7 +33,7 @@ struct http_target {
 int http_target_init(struct http_target *t, const char *url, struct err *err);
 void http_target_done(struct http_target *t);
 
-/* A handle with the target's limits set, from those that others put back: a live connection comes with it. */
+/* A handle with the target's limits set: one that was put back, with its live connection, or new. */
 int http_handle_take(const struct http_target *t, CURL **out, struct err *err);
 void http_handle_put(CURL *c);
 
