@@ -60,25 +60,20 @@ static _Thread_local struct conn *in_use;
 
 /* ------------------------------------------------------------ errors */
 
+#define FULL_DISK "the disk is full: nothing was stored (free some space and try again)"
+
 static int say(sqlite3 *db, struct err *err)
 {
     int rc = sqlite3_extended_errcode(db);
 
+    /* A file that may not grow is told as a failed write; of the log's index, as a failed resize. */
+    if ((rc & 0xff) == SQLITE_FULL || rc == SQLITE_IOERR_WRITE || rc == SQLITE_IOERR_SHMSIZE)
+        return err_set(err, ERR_IO, FULL_DISK);
     switch (rc & 0xff) {
-    case SQLITE_FULL:
-        return err_set(err, ERR_IO, "the disk is full: nothing was stored (free some space and try "
-                       "again)");
     case SQLITE_CONSTRAINT:
         return err_set(err, ERR_CONFLICT, "%s", sqlite3_errmsg(db));
     case SQLITE_NOMEM:
         return err_set(err, ERR_NOMEM, "no memory for the database");
-    case SQLITE_IOERR:
-        if (sqlite3_system_errno(db) == ENOSPC || sqlite3_system_errno(db) == EFBIG ||
-            sqlite3_system_errno(db) == EDQUOT)
-            return err_set(err, ERR_IO, "the disk is full: nothing was stored (free some space and "
-                           "try again)");
-        return err_set(err, ERR_IO, "the database cannot be read or written: %s (%s)",
-                       sqlite3_errmsg(db), strerror(sqlite3_system_errno(db)));
     default:
         return err_set(err, ERR_IO, "the database: %s", sqlite3_errmsg(db));
     }
@@ -398,7 +393,7 @@ static void grant_all(struct store *s, struct wish *first)
         grant(db, w);
         if (sqlite3_get_autocommit(db)) {
             if (w->rc >= 0)
-                w->rc = err_set(w->err, ERR_IO, "the disk is full: nothing was stored");
+                w->rc = err_set(w->err, ERR_IO, FULL_DISK);
             fail_from(begun, w, w->err);
             begun = w->next;
         }
@@ -585,16 +580,21 @@ static char fault_name[64];             /* "": any */
 static long fault_at;                   /* 0: none */
 static atomic_long fault_count;
 
+void store_fault(const char *text)
+{
+    const char *colon = strrchr(text, ':');
+
+    snprintf(fault_name, sizeof fault_name, "%.*s", colon ? (int)(colon - text) : 0, text);
+    fault_at = strtol(colon ? colon + 1 : text, NULL, 10);
+    fault_count = 0;
+}
+
 static void read_fault(void)
 {
     const char *text = getenv("MUSTER_STORE_FAULT");
-    const char *colon = text ? strrchr(text, ':') : NULL;
 
-    if (!text)
-        return;
-    if (colon)
-        snprintf(fault_name, sizeof fault_name, "%.*s", (int)(colon - text), text);
-    fault_at = strtol(colon ? colon + 1 : text, NULL, 10);
+    if (text)
+        store_fault(text);
 }
 
 void store_point(const char *name)

@@ -64,5 +64,6 @@ int store_check(struct store *s, struct err *err);
  * killed (SIGKILL) at the N-th one that it passes with MUSTER_STORE_FAULT=N, at the N-th of that
  * name with MUSTER_STORE_FAULT=NAME:N. */
 void store_point(const char *name);
+void store_fault(const char *text);     /* the same from a test, before the first point or after */
 
 #endif
