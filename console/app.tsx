@@ -1,0 +1,63 @@
+/* The frame: where we are, and the keys that go elsewhere. */
+import { render } from 'preact';
+import { useEffect, useState } from 'preact/hooks';
+import 'uplot/dist/uPlot.min.css';
+import './style.css';
+import { Bucket, Buckets } from './buckets';
+import { Compare } from './compare';
+import { Jobs } from './jobs';
+import { Machine } from './machine';
+import { OneJob } from './job';
+import { typing } from './view';
+
+const PAGES = [
+  { key: 'j', hash: '#/jobs', name: 'Jobs' },
+  { key: 'b', hash: '#/buckets', name: 'Buckets' },
+  { key: 'm', hash: '#/machine', name: 'Machine' },
+];
+
+function page(hash: string) {
+  const [where, ...parts] = hash.replace(/^#\/?/, '').split('/').map(decodeURIComponent);
+  if (where === 'jobs' && parts.length === 2) return <OneJob project={parts[0]} name={parts[1]} />;
+  if (where === 'compare') return <Compare ids={parts.join('/').split(',').map(decodeURIComponent)} />;
+  if (where === 'buckets' && parts[0]) return <Bucket bucket={parts[0]} path={parts.slice(1).join('/')} />;
+  if (where === 'buckets') return <Buckets />;
+  if (where === 'machine') return <Machine />;
+  return <Jobs />;
+}
+
+function Help({ close }: { close: () => void }) {
+  return <dialog open class="help" onClick={close}>
+    <p><kbd>g</kbd> then <kbd>j</kbd> jobs, <kbd>b</kbd> buckets, <kbd>m</kbd> machine</p>
+    <p><kbd>j</kbd> <kbd>k</kbd> move, <kbd>Enter</kbd> open, <kbd>/</kbd> filter, <kbd>?</kbd> this</p>
+  </dialog>;
+}
+
+function App() {
+  const [hash, setHash] = useState(location.hash);
+  const [help, setHelp] = useState(false);
+  useEffect(() => {
+    let went = false;           // g was pressed: the next key says where to
+    const key = (e: KeyboardEvent) => {
+      if (typing(e)) return;
+      const to = went && PAGES.find((p) => p.key === e.key);
+      if (to) location.hash = to.hash;
+      went = e.key === 'g';
+      setHelp((h) => e.key === '?' ? !h : e.key === 'Escape' ? false : h);
+    };
+    const moved = () => setHash(location.hash);
+    addEventListener('keydown', key);
+    addEventListener('hashchange', moved);
+    return () => { removeEventListener('keydown', key); removeEventListener('hashchange', moved); };
+  }, []);
+  return <>
+    <nav><a class="brand" href="#/jobs">muster</a>
+      {PAGES.map((p) => <a href={p.hash} aria-current={(hash || '#/jobs').startsWith(p.hash) ? 'page' : undefined}>{p.name}</a>)}
+      <button class="quiet right" aria-label="keys" onClick={() => setHelp(!help)}>?</button>
+    </nav>
+    {page(hash)}
+    {help && <Help close={() => setHelp(false)} />}
+  </>;
+}
+
+render(<App />, document.getElementById('app')!);

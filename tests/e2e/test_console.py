@@ -1,0 +1,132 @@
+"""The console in a real browser. Pictures of what was seen stay in build/screens."""
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+playwright = pytest.importorskip("playwright.sync_api")
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+pytestmark = pytest.mark.skipif(not CHROMIUM, reason="no Chromium here")
+QUIET = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
+         "--disable-background-networking", "--disable-component-update"]
+TALKER = ["sh", "-c", "for i in $(seq 60); do echo line $i of sixty; sleep 0.05; done"]
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with playwright.sync_playwright() as p:
+        chromium = p.chromium.launch(executable_path=CHROMIUM, args=QUIET)
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture
+def screens(root):
+    folder = Path(os.environ.get("MUSTER_SCREENS", root / "build/screens"))
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+@pytest.fixture
+def page(browser, server):
+    """Logged in by the link that `muster serve` prints; whatever the page throws fails the test."""
+    context = browser.new_context(viewport={"width": 1200, "height": 800})
+    page = context.new_page()
+    thrown = []
+    page.on("pageerror", lambda e: thrown.append(str(e)))
+    page.goto(f"{server.url}/login?token={server.token}")
+    page.wait_for_selector("h1:has-text('Jobs')")
+    yield page
+    context.close()
+    assert not thrown
+
+
+def submit(server, name, command, **more):
+    server.post("/api/jobs", {"name": name, "spec": {"kind": "command", "command": command, **more}})
+
+
+def test_without_the_link_nothing_is_shown(browser, server):
+    context = browser.new_context()
+    page = context.new_page()
+    page.goto(server.url)
+    page.wait_for_selector("text=Not logged in")
+    context.close()
+
+
+def test_a_job_is_watched_live_to_its_end(page, server, screens):
+    submit(server, "talker", TALKER)
+    page.click("a:has-text('talker')")
+    page.wait_for_selector("text=line 5 of sixty")
+    assert page.locator(".state.running").count()       # it was seen while it ran
+    page.wait_for_selector(".state.succeeded", timeout=30000)
+    page.wait_for_selector("text=line 60 of sixty")
+    page.fill("input[placeholder='Search the log']", "line 42")
+    page.wait_for_function("document.querySelectorAll('.log .line').length === 1")
+    page.screenshot(path=screens / "job.png", full_page=True)
+
+
+def test_curves_are_drawn_of_what_a_job_reports(page, server, screens):
+    script = ("for i in $(seq 50); do echo \"{\\\"step\\\": $i, \\\"loss\\\": $((100 - i))}\" "
+              ">> metrics.jsonl; done")
+    for name in ("curve-1", "curve-2"):
+        submit(server, name, ["sh", "-c", script])
+        server.wait(name, "succeeded")
+    page.goto(f"{server.url}/#/jobs/default/curve-1")
+    page.wait_for_selector(".plot canvas")
+    page.screenshot(path=screens / "curves.png")
+    page.goto(f"{server.url}/#/jobs")
+    for name in ("curve-1", "curve-2"):
+        page.check(f"input[aria-label='pick {name}']")
+    page.click("text=Compare 2")
+    page.wait_for_selector(".plot canvas")
+    page.wait_for_selector(".u-legend:has-text('curve-2')")
+    page.screenshot(path=screens / "compare.png")
+
+
+def test_cancel_and_run_again(page, server):
+    submit(server, "sleeper", ["sleep", "600"])
+    server.wait("sleeper", "running")
+    page.goto(f"{server.url}/#/jobs/default/sleeper")
+    page.click("button:has-text('Cancel')")
+    page.wait_for_selector(".state.cancelled", timeout=20000)
+    page.click("button:has-text('Run again')")
+    page.wait_for_function("!location.hash.endsWith('/sleeper')")
+    page.wait_for_selector(".state.running", timeout=20000)
+    page.click("button:has-text('Cancel')")
+    page.wait_for_selector(".state.cancelled", timeout=20000)
+
+
+def test_upload_and_preview(page, screens, tmp_path):
+    table = tmp_path / "table.csv"
+    table.write_text('name,note\nada,"a ""quoted"" word, and a comma"\n')
+    page.keyboard.press("g")
+    page.keyboard.press("b")
+    page.fill("input[placeholder='new-bucket']", "console-data")
+    page.click("button:has-text('Make')")
+    page.click("a:has-text('console-data')")
+    page.set_input_files("input[type=file]", table)
+    page.click("a:has-text('table.csv')")
+    page.wait_for_selector("td:has-text('a \"quoted\" word, and a comma')")
+    page.screenshot(path=screens / "bucket.png")
+
+
+def test_it_fits_a_phone_in_the_dark(browser, server, screens):
+    context = browser.new_context(viewport={"width": 390, "height": 800}, color_scheme="dark")
+    page = context.new_page()
+    page.goto(f"{server.url}/login?token={server.token}")
+    page.wait_for_selector("h1:has-text('Jobs')")
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    page.screenshot(path=screens / "phone.png")
+    context.close()
+
+
+def test_the_first_paint_and_the_size(page, server):
+    page.goto(f"{server.url}/#/machine")
+    page.reload()
+    page.wait_for_selector("h1:has-text('Machine')")
+    paint = page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime")
+    sizes = page.evaluate("performance.getEntriesByType('resource').filter(r => r.name.includes("
+                          "'/console/')).map(r => r.encodedBodySize)")
+    print(f"first paint {paint:.0f} ms, {sum(sizes)} bytes")
+    assert len(sizes) == 2 and sum(sizes) < 200_000
