@@ -218,7 +218,7 @@ static long stall_s(void)
 int http_handle_take(const struct http_target *t, CURL **out, struct err *err)
 {
     const struct http_curl *api;
-    const char *ca = env_of("CURL_CA_BUNDLE") ? env_of("CURL_CA_BUNDLE") : env_of("SSL_CERT_FILE");
+    const char *ca = env_of("SSL_CERT_FILE") ? env_of("SSL_CERT_FILE") : env_of("CURL_CA_BUNDLE");
     const char *next = begins(t->url, "https://") ? "https" : "http,https";
     CURL *c = NULL;
 

@@ -93,8 +93,8 @@ struct http_range http_parse_range(const char *text)
 
 static int say_changed(struct http_file *f, struct err *err)
 {
-    return err_set(err, ERR_CONFLICT, "%s: changed while it was being read (let it rest, then start "
-                   "again)", f->target.name);
+    return err_set(err, ERR_CONFLICT, "%s: changed while it was being read (start again when it "
+                   "no longer changes)", f->target.name);
 }
 
 /* ------------------------------------------------------------------ one request */
@@ -517,7 +517,8 @@ void http_file_rest(struct http_file *f)
         pthread_cond_broadcast(&f->changed);
         pthread_mutex_unlock(&f->lock);
         pthread_join(f->thread, NULL);
-        f->running = f->closing = 0;
+        f->closing = 0;
+        f->running = 0;
     }
     for (int i = 0; i < 2; i++) {
         free(TAKE(f->slot[i].data));

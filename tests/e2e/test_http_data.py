@@ -3,7 +3,10 @@ import gzip
 import json
 import random
 import re
+import shutil
 import socket
+import ssl
+import subprocess
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -386,6 +389,26 @@ def test_a_token_goes_to_its_host_alone(server, train, files, bucket, local):
     assert not any(r["authorization"] for r in server.other.seen)
     server.other.shutdown()
     server.other.server_close()
+
+
+@pytest.mark.skipif(not shutil.which("openssl"), reason="openssl makes the certificate")
+def test_https_needs_a_certificate_to_trust(server, train, files, local, tmp_path):
+    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj",
+                    "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1",
+                    "-keyout", key, "-out", cert], check=True, capture_output=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(cert, key)
+    safe = Server(files[1])
+    safe.socket = context.wrap_socket(safe.socket, server_side=True)
+    base, safe.other = safe.base.replace("http:", "https:"), server
+    trusts = {"SSL_CERT_FILE": str(cert)}
+    assert same(train(f"{base}/breaks/big.csv", env=trusts), local("big.csv"))
+    assert "not to be trusted" in train(f"{base}/good/big.csv", fails=True).stderr
+    assert "from https to http" in train(f"{base}/away/big.csv", fails=True, env=trusts).stderr
+    assert not server.seen
+    safe.shutdown()
+    safe.server_close()
 
 
 def test_a_message_about_a_bucket_has_no_secret(server, train, bucket):
