@@ -64,6 +64,8 @@ struct command {
     X(worker) \
     X(resize) \
     X(top) \
+    X(serve) \
+    X(keeper) \
     X(help)
 
 #define X(name) extern const struct command command_##name;

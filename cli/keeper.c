@@ -1,0 +1,23 @@
+/* cli/keeper.c - muster keeper: looks after one attempt of a job; started by the server */
+#include "cli/cli.h"
+#include "drivers/keeper.h"
+
+static int run(struct cli *c, int argc, char **argv, struct err *err)
+{
+    (void)c;
+    int n = options_parse(NULL, argc, argv, NULL, err);
+    if (n < 0)
+        return n;
+    if (n != 1)
+        return cli_usage(&command_keeper, err);
+    return keeper_run(argv[0], err);
+}
+
+const struct command command_keeper = {
+    .name = "keeper",
+    .args = "DIR",
+    .summary = "look after one attempt of a job (started by the server)",
+    .example = "muster keeper jobs/7/1",
+    .run = run,
+    .hidden = 1,
+};

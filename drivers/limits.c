@@ -1,0 +1,289 @@
+/* drivers/limits.c - memory, processors and processes that a job may use */
+#include "drivers/limits.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum controller { MEMORY, CPU, PIDS, N_CONTROLLERS };
+static const char *const controllers[] = { "memory", "cpu", "pids" };
+
+enum { PERIOD_US = 100000 };    /* of processor shares: the kernel's own default */
+
+struct limits_group {
+    struct limits limits;
+    int version;                /* 0: rlimits */
+    char path[N_CONTROLLERS][512];      /* "": not limited by a group; version 2: [0] alone */
+    int join[N_CONTROLLERS];    /* open `tasks`, -1: none */
+};
+
+/* ------------------------------------------------------------------ small files */
+
+static int put(const char *dir, const char *name, const char *text)
+{
+    char path[700];
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    OWN_FD int fd = open(path, O_WRONLY | O_CLOEXEC);
+    size_t n = strlen(text);
+    return fd >= 0 && write(fd, text, n) == (ssize_t)n ? 0 : -1;
+}
+
+static int put_number(const char *dir, const char *name, long long value)
+{
+    char text[32];
+    snprintf(text, sizeof text, "%lld", value);
+    return put(dir, name, text);
+}
+
+static int get(const char *dir, const char *name, char *out, size_t size)
+{
+    char path[700];
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    OWN_FD int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? -1 : read(fd, out, size - 1);
+    out[n > 0 ? n : 0] = '\0';
+    return n > 0 ? 0 : -1;
+}
+
+/* The number after `key` in lines of "key number"; -1: none. */
+static long long number_of(const char *text, const char *key)
+{
+    size_t n = strlen(key);
+    for (const char *line = text; line && *line; line = strchr(line, '\n'), line += line != NULL)
+        if (!strncmp(line, key, n) && line[n] == ' ')
+            return strtoll(line + n, NULL, 10);
+    return -1;
+}
+
+/* ------------------------------------------------------------------ where groups are made */
+
+/* The path of this process in a hierarchy: "name" of version 1, or "" of version 2. */
+static int own_path(const char *name, char *out, size_t size)
+{
+    OWN_FILE FILE *f = fopen("/proc/self/cgroup", "re");
+    char line[512];
+    while (f && fgets(line, sizeof line, f)) {
+        char *list = strchr(line, ':');
+        char *path = list ? strchr(list + 1, ':') : NULL;
+        if (!path)
+            continue;
+        *path++ = '\0';
+        path[strcspn(path, "\n")] = '\0';
+        bool found = !*name && !list[1];
+        char *save = NULL;
+        for (char *c = strtok_r(list + 1, ",", &save); c && !found; c = strtok_r(NULL, ",", &save))
+            found = !strcmp(c, name);
+        if (found)
+            return snprintf(out, size, "%s", path) < (int)size ? 0 : -1;
+    }
+    return -1;
+}
+
+/* Empty or left over: whatever is in it belongs to nobody. */
+static void remove_group(const char *path, const char *list)
+{
+    char pids[4096];
+    for (int tries = 0; rmdir(path) < 0 && errno == EBUSY && tries < 100; tries++) {
+        if (get(path, list, pids, sizeof pids) == 0)
+            for (char *p = pids, *next; *p; p = next) {
+                long pid = strtol(p, &next, 10);
+                if (next == p)
+                    break;
+                kill((pid_t)pid, SIGKILL);
+                next += strspn(next, "\n");
+            }
+        usleep(1000);
+    }
+}
+
+static bool make_v1(struct limits_group *g, enum controller c, const char *name)
+{
+    char own[300];
+    const char *const roots[] = { own, "" };
+    if (own_path(controllers[c], own, sizeof own) < 0)
+        return false;
+    for (int i = !strcmp(own, "/"); i < 2; i++) {
+        char *path = g->path[c];
+        snprintf(path, sizeof g->path[c], "/sys/fs/cgroup/%s%s/%s", controllers[c], roots[i], name);
+        if (mkdir(path, 0755) < 0 && errno != EEXIST)
+            continue;
+        char tasks[600];
+        snprintf(tasks, sizeof tasks, "%s/tasks", path);
+        g->join[c] = open(tasks, O_WRONLY | O_CLOEXEC);
+        if (g->join[c] >= 0)
+            return true;
+        rmdir(path);
+    }
+    g->path[c][0] = '\0';
+    return false;
+}
+
+/* In our own group, or beside it: one that holds processes may not hand controllers down. */
+static bool make_v2(struct limits_group *g, const char *name)
+{
+    char own[300], base[400], path[600], have[256];
+    if (own_path("", own, sizeof own) < 0 || access("/sys/fs/cgroup/cgroup.controllers", F_OK) < 0)
+        return false;
+    snprintf(base, sizeof base, "/sys/fs/cgroup%s", strcmp(own, "/") ? own : "");
+    for (int up = 0; up < 2; up++) {
+        for (int c = 0; c < N_CONTROLLERS; c++) {
+            char word[16];
+            snprintf(word, sizeof word, "+%s", controllers[c]);
+            put(base, "cgroup.subtree_control", word);
+        }
+        snprintf(path, sizeof path, "%s/%s", base, name);
+        if (get(base, "cgroup.subtree_control", have, sizeof have) == 0 &&
+            strstr(have, "memory") && strstr(have, "pids") &&
+            (mkdir(path, 0755) == 0 || errno == EEXIST)) {
+            char procs[700];
+            snprintf(procs, sizeof procs, "%s/cgroup.procs", path);
+            g->join[0] = open(procs, O_WRONLY | O_CLOEXEC);
+            if (g->join[0] >= 0) {
+                snprintf(g->path[0], sizeof g->path[0], "%.*s", (int)sizeof g->path[0] - 1, path);
+                return true;
+            }
+            rmdir(path);
+        }
+        char *slash = strrchr(base, '/');
+        if (!strcmp(base, "/sys/fs/cgroup") || !slash)
+            break;
+        *slash = '\0';
+    }
+    return false;
+}
+
+/* ------------------------------------------------------------------ life cycle */
+
+static void set_memory(struct limits_group *g)
+{
+    const char *dir = g->version == 2 ? g->path[0] : g->path[MEMORY];
+    if (!*dir || !g->limits.memory)
+        return;
+    if (g->version == 1) {
+        put_number(dir, "memory.limit_in_bytes", g->limits.memory);
+        put_number(dir, "memory.memsw.limit_in_bytes", g->limits.memory);     /* absent without swap */
+    } else {
+        put_number(dir, "memory.max", g->limits.memory);
+        put_number(dir, "memory.swap.max", 0);
+        put_number(dir, "memory.oom.group", 1);
+    }
+}
+
+int limits_set_cpu(struct limits_group *g, double cpu)
+{
+    const char *dir = g->version == 2 ? g->path[0] : g->path[CPU];
+    if (!*dir || cpu <= 0)
+        return -1;
+    long long quota = (long long)(cpu * PERIOD_US);
+    if (quota < 1000)
+        quota = 1000;           /* the least that the kernel takes */
+    g->limits.cpu = cpu;
+    if (g->version == 1)
+        return put_number(dir, "cpu.cfs_quota_us", quota);
+    char text[64];
+    snprintf(text, sizeof text, "%lld %d", quota, PERIOD_US);
+    return put(dir, "cpu.max", text);
+}
+
+int limits_open(const char *name, const struct limits *l, struct limits_group **out, struct err *err)
+{
+    OWN(limits_group) g = calloc(1, sizeof *g);
+    const bool wanted[] = { l->memory > 0, l->cpu > 0, l->pids > 0 };
+    if (!g)
+        return err_set(err, ERR_NOMEM, "no memory for the limits of a job");
+    g->limits = *l;
+    for (int c = 0; c < N_CONTROLLERS; c++)
+        g->join[c] = -1;
+    if (make_v2(g, name)) {
+        g->version = 2;
+    } else {
+        for (int c = 0; c < N_CONTROLLERS; c++)
+            if (wanted[c] && make_v1(g, c, name))
+                g->version = 1;
+    }
+    set_memory(g);
+    limits_set_cpu(g, l->cpu);
+    const char *pids = g->version == 2 ? g->path[0] : g->path[PIDS];
+    if (*pids && l->pids)
+        put_number(pids, "pids.max", l->pids);
+    *out = TAKE(g);
+    return 0;
+}
+
+void limits_free(struct limits_group *g)
+{
+    if (!g)
+        return;
+    for (int c = 0; c < N_CONTROLLERS; c++) {
+        if (g->join[c] >= 0)
+            close(g->join[c]);
+        if (g->path[c][0])
+            remove_group(g->path[c], g->version == 2 ? "cgroup.procs" : "tasks");
+    }
+    free(g);
+}
+
+/* ------------------------------------------------------------------ verbs */
+
+static void lower(int what, rlim_t to)
+{
+    struct rlimit r;
+    if (getrlimit(what, &r) == 0 && (r.rlim_max == RLIM_INFINITY || r.rlim_max > to)) {
+        r.rlim_cur = r.rlim_max = to;
+        setrlimit(what, &r);
+    }
+}
+
+int limits_join(const struct limits_group *g)
+{
+    bool grouped[N_CONTROLLERS];
+    for (int c = 0; c < N_CONTROLLERS; c++) {
+        grouped[c] = g->version == 2 ? g->join[0] >= 0 : g->join[c] >= 0;
+        if (g->join[c] >= 0 && write(g->join[c], "0", 1) != 1)
+            return -1;
+    }
+    /* Data, not address space: programs map far more than they touch. */
+    if (g->limits.memory && !grouped[MEMORY])
+        lower(RLIMIT_DATA, (rlim_t)g->limits.memory);
+    if (g->limits.pids && !grouped[PIDS] && geteuid() != 0)
+        lower(RLIMIT_NPROC, (rlim_t)g->limits.pids);
+    return 0;
+}
+
+bool limits_out_of_memory(const struct limits_group *g)
+{
+    char text[1024];
+    if (g->version == 2)
+        return get(g->path[0], "memory.events", text, sizeof text) == 0 &&
+               number_of(text, "oom_kill") > 0;
+    return g->path[MEMORY][0] && get(g->path[MEMORY], "memory.oom_control", text, sizeof text) == 0 &&
+           number_of(text, "oom_kill") > 0;
+}
+
+long long limits_memory_peak(const struct limits_group *g)
+{
+    char text[64];
+    const char *dir = g->version == 2 ? g->path[0] : g->path[MEMORY];
+    const char *file = g->version == 2 ? "memory.peak" : "memory.max_usage_in_bytes";
+    if (!*dir || get(dir, file, text, sizeof text) < 0)
+        return -1;
+    return strtoll(text, NULL, 10);
+}
+
+void limits_print_bytes(long long bytes, char *out, size_t size)
+{
+    static const struct { long long one; const char *name; } units[] = {
+        { 1LL << 30, "GB" }, { 1LL << 20, "MB" }, { 1LL << 10, "kB" }, { 1, "bytes" } };
+    int i = 0;
+    while (i < 3 && bytes < units[i].one)
+        i++;
+    double value = (double)bytes / (double)units[i].one;
+    snprintf(out, size, value < 10 && value != (double)(long long)value ? "%.1f %s" : "%.0f %s",
+             value, units[i].name);
+}

@@ -1,0 +1,398 @@
+/* drivers/local.c - jobs on this machine: keepers, and how they are found again
+ *
+ * DESIGN. The lock says who is alive. It is taken here, before the keeper is made, and handed to it: a
+ * flock belongs to the open file, which both then share, so at no moment is a job under way without it.
+ * The first thing that a keeper does is to write its number there; a lock that nobody holds is thus
+ * either empty (nobody ran anything) or names a keeper that is dead.
+ *
+ * News. Every lock is watched by inotify: a keeper that writes its phase or dies touches it.
+ */
+#include "drivers/driver.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/openat2.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/inotify.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/own.h"
+#include "drivers/keeper.h"
+#include "drivers/sandbox.h"
+
+enum { SPAWN_STACK = 64 << 10, SMALL_FILE = 1 << 20 };
+
+static char program[PATH_MAX] = "/proc/self/exe";
+
+void driver_local_program(const char *path)
+{
+    snprintf(program, sizeof program, "%s", path);
+}
+
+static int path_in(const char *dir, const char *name, char *out, struct err *err)
+{
+    if (snprintf(out, PATH_MAX, "%s/%s", dir, name) >= PATH_MAX)
+        return err_set(err, ERR_INVALID, "%s: the path is too long", dir);
+    return 0;
+}
+
+/* ------------------------------------------------------------------ news */
+
+static int news_fd = -1;
+
+static void open_news(void)
+{
+    news_fd = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
+}
+
+int driver_local_news(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, open_news);
+    return news_fd;
+}
+
+void driver_local_news_clear(void)
+{
+    char events[4096];
+    while (read(driver_local_news(), events, sizeof events) > 0)
+        ;
+}
+
+/* Watching twice is one watch. */
+static void watch_lock(const char *lock)
+{
+    inotify_add_watch(driver_local_news(), lock, IN_MODIFY | IN_CLOSE_WRITE);
+}
+
+static void unwatch_lock(const char *lock)
+{
+    /* Found by asking for it again: the number of a watch that is there. */
+    int wd = inotify_add_watch(driver_local_news(), lock, IN_MODIFY);
+    if (wd >= 0)
+        inotify_rm_watch(driver_local_news(), wd);
+}
+
+/* ------------------------------------------------------------------ making a keeper */
+
+struct spawn {
+    const char *program, *dir;
+    int lock, env_fd;
+    char *const *env;
+    int error;                  /* of the grandchild, which shares our memory */
+    char *stack;
+};
+
+/* Shares memory with the server, whose thread waits until exec: system calls only. */
+static int spawn_keeper(void *arg)
+{
+    struct spawn *s = arg;
+    char *const argv[] = { "muster", "keeper", (char *)s->dir, NULL };
+    sigset_t none;
+
+    int lock = fcntl(s->lock, F_DUPFD, 10), env = fcntl(s->env_fd, F_DUPFD, 10);
+    int null = open("/dev/null", O_RDWR);
+    if (lock < 0 || env < 0 || null < 0)
+        goto failed;
+    for (int fd = 0; fd < 3; fd++)
+        dup2(null, fd);
+    dup2(lock, KEEPER_LOCK_FD);
+    dup2(env, KEEPER_ENV_FD);
+    syscall(SYS_close_range, 5, ~0u, 0);
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    execve(s->program, argv, s->env);
+failed:
+    s->error = errno;
+    _exit(127);
+}
+
+/* Between the two: its end makes the keeper an orphan, which nobody here has to reap. */
+static int spawn_between(void *arg)
+{
+    struct spawn *s = arg;
+    setsid();
+    if (clone(spawn_keeper, s->stack + SPAWN_STACK, CLONE_VM | CLONE_VFORK | SIGCHLD, s) < 0)
+        s->error = errno;
+    _exit(0);
+}
+
+/* What the keeper may know of the server's environment: where programs and caches are, nothing else. */
+static int pick_env(char **out, int max)
+{
+    static const char *const names[] = { "PATH", "HOME", "XDG_CACHE_HOME", "MUSTER_DATA", "PIP_INDEX_URL",
+                                         "PIP_EXTRA_INDEX_URL", "PIP_CONFIG_FILE", "PIP_CERT",
+                                         "UV_INDEX_URL", "UV_DEFAULT_INDEX", "SSL_CERT_FILE",
+                                         "REQUESTS_CA_BUNDLE", "http_proxy", "https_proxy", "no_proxy",
+                                         "MUSTER_FAULT" };
+    int n = 0;
+    for (size_t i = 0; i < sizeof names / sizeof names[0] && n < max - 1; i++) {
+        const char *value = getenv(names[i]);
+        if (value && asprintf(&out[n], "%s=%s", names[i], value) >= 0)
+            n++;
+    }
+    out[n] = NULL;
+    return n;
+}
+
+static int make_keeper(const char *dir, int lock, int env_fd, struct err *err)
+{
+    char *env[32];
+    sigset_t all, before;
+    OWN_MEM char *stacks = malloc(2 * SPAWN_STACK);
+    struct spawn s = { .program = program, .dir = dir, .lock = lock, .env_fd = env_fd, .env = env };
+
+    if (!stacks)
+        return err_set(err, ERR_AGAIN, "no memory to start a job");
+    s.stack = stacks + SPAWN_STACK;
+    int n = pick_env(env, 32);
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    pid_t pid = clone(spawn_between, stacks + SPAWN_STACK, CLONE_VM | CLONE_VFORK | SIGCHLD, &s);
+    int error = pid < 0 ? errno : s.error;
+    if (pid > 0)
+        while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+            ;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    for (int i = 0; i < n; i++)
+        free(env[i]);
+    return error ? err_set(err, ERR_AGAIN, "cannot start a keeper: %s", strerror(error)) : 0;
+}
+
+/* ------------------------------------------------------------------ start */
+
+static int put_small(const char *dir, const char *name, const json_t *doc, struct err *err)
+{
+    char path[PATH_MAX], before[PATH_MAX + 8];
+    OWN_MEM char *text = json_dumps(doc, JSON_COMPACT);
+
+    if (path_in(dir, name, path, err) < 0)
+        return -(int)err->code;
+    snprintf(before, sizeof before, "%s.tmp", path);
+    if (!text)
+        return err_set(err, ERR_NOMEM, "no memory for %s", path);
+    int fd = open(before, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    ssize_t n = fd < 0 ? -1 : write(fd, text, strlen(text));
+    int error = n == (ssize_t)strlen(text) ? 0 : n < 0 ? errno : ENOSPC;
+    if (fd >= 0)
+        close(fd);
+    if (!error && rename(before, path) < 0)
+        error = errno;
+    if (error) {
+        unlink(before);
+        return err_set(err, error == ENOSPC ? ERR_AGAIN : ERR_IO, "%s: %s", path, strerror(error));
+    }
+    return 0;
+}
+
+static int put_order(const struct order *o, struct err *err)
+{
+    OWN_JSON json_t *doc = json_pack("{s:O, s:s, s:i, s:b}", "spec", o->spec, "data_dir", o->data_dir,
+                                     "workers", o->workers, "unconfined", o->unconfined);
+    if (!doc)
+        return err_set(err, ERR_NOMEM, "no memory for an order");
+    if (o->packages)
+        json_object_set(doc, "packages", (json_t *)o->packages);
+    return put_small(o->dir, "order.json", doc, err);
+}
+
+static int memory_of(const json_t *env, int *out_fd, struct err *err)
+{
+    OWN_MEM char *text = env ? json_dumps(env, JSON_COMPACT) : strdup("{}");
+    OWN_FD int fd = memfd_create("job-environment", MFD_CLOEXEC);
+    size_t n = text ? strlen(text) : 0;
+
+    if (fd < 0 || !text || write(fd, text, n) != (ssize_t)n)
+        return err_set(err, ERR_AGAIN, "no memory for the environment of a job");
+    *out_fd = fd;
+    fd = -1;
+    return 0;
+}
+
+static int start(const struct order *o, struct err *err)
+{
+    char lock_path[PATH_MAX], exit_path[PATH_MAX];
+    struct stat st;
+
+    if (path_in(o->dir, "lock", lock_path, err) < 0 || path_in(o->dir, "exit.json", exit_path, err) < 0)
+        return -(int)err->code;
+    if (mkdir(o->dir, 0700) < 0 && errno != EEXIST)
+        return err_set(err, errno == ENOSPC ? ERR_AGAIN : ERR_IO, "%s: %s", o->dir, strerror(errno));
+    OWN_FD int lock = open(lock_path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (lock < 0 || fstat(lock, &st) < 0)
+        return err_set(err, errno == ENOSPC ? ERR_AGAIN : ERR_IO, "%s: %s", lock_path, strerror(errno));
+    watch_lock(lock_path);
+    if (flock(lock, LOCK_EX | LOCK_NB) < 0 || access(exit_path, F_OK) == 0)
+        return 0;               /* under way, or over */
+    if (fstat(lock, &st) == 0 && st.st_size > 0)
+        return err_set(err, ERR_CONFLICT, "%s: it was started before and lost; a new attempt needs a "
+                       "new directory", o->dir);
+    OWN_FD int env = -1;
+    if (put_order(o, err) < 0 || memory_of(o->env, &env, err) < 0)
+        return -(int)err->code;
+    return make_keeper(o->dir, lock, env, err);
+}
+
+/* ------------------------------------------------------------------ look */
+
+static int read_exit(const char *dir, struct run_state *out)
+{
+    char path[PATH_MAX];
+    json_error_t wrong;
+    const char *reason = "", *cause = "";
+    struct err err;
+
+    if (path_in(dir, "exit.json", path, &err) < 0)
+        return -1;
+    OWN_JSON json_t *doc = json_load_file(path, 0, &wrong);
+    if (!doc || json_unpack(doc, "{s:i, s:i, s:s, s:s, s:F, s:F}", "code", &out->code, "signal",
+                            &out->signal, "reason", &reason, "cause", &cause, "started",
+                            &out->started, "ended", &out->ended) < 0)
+        return -1;
+    out->phase = RUN_ENDED;
+    out->stopped = !strcmp(cause, "stopped");
+    snprintf(out->reason, sizeof out->reason, "%s", reason);
+    return 0;
+}
+
+/* The roster of a run is written by the job: it is read with care and believed for a number only. */
+static int count_workers(const char *dir)
+{
+    char work[PATH_MAX], text[64 << 10];
+    struct err err;
+    int fd;
+    json_error_t wrong;
+
+    if (path_in(dir, "work", work, &err) < 0 ||
+        driver_open_below(work, "run/roster.json", &fd, &err) < 0)
+        return 0;
+    ssize_t n = read(fd, text, sizeof text);
+    close(fd);
+    OWN_JSON json_t *doc = n > 0 ? json_loadb(text, (size_t)n, 0, &wrong) : NULL;
+    return (int)json_array_size(json_object_get(doc, "workers"));
+}
+
+static int look(const char *dir, struct run_state *out, struct err *err)
+{
+    char path[PATH_MAX], text[64] = "", phase[32] = "";
+    struct run_state s = { .phase = RUN_NOT_STARTED };
+    int pid = 0;
+
+    if (path_in(dir, "lock", path, err) < 0)
+        return -(int)err->code;
+    OWN_FD int lock = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (lock >= 0 && read_exit(dir, &s) < 0) {
+        watch_lock(path);
+        bool alive = flock(lock, LOCK_SH | LOCK_NB) < 0;
+        ssize_t n = pread(lock, text, sizeof text - 1, 0);
+        if (n > 0 && sscanf(text, "%d %31s", &pid, phase) >= 1)
+            s.keeper = pid;
+        if (alive)
+            s.phase = !strcmp(phase, "running") || !strcmp(phase, "ended") ? RUN_RUNNING
+                                                                           : RUN_PREPARING;
+        else if (read_exit(dir, &s) < 0)        /* it may just have ended */
+            s.phase = n > 0 ? RUN_LOST : RUN_NOT_STARTED;
+        if (s.phase == RUN_RUNNING)
+            s.workers = count_workers(dir);
+    }
+    if (s.phase == RUN_ENDED || s.phase == RUN_LOST)
+        unwatch_lock(path);
+    *out = s;
+    return 0;
+}
+
+/* ------------------------------------------------------------------ stop, resize */
+
+/* A signal to the keeper; none where there is no living one. Its number cannot be another process's:
+ * the lock is looked at while we hold its pidfd. */
+static int signal_keeper(const char *dir, int signal)
+{
+    struct run_state s;
+    struct err err;
+
+    if (look(dir, &s, &err) < 0 || (s.phase != RUN_PREPARING && s.phase != RUN_RUNNING) || !s.keeper)
+        return -1;
+    OWN_FD int fd = (int)syscall(SYS_pidfd_open, s.keeper, 0);
+    pid_t before = s.keeper;
+    if (fd < 0 || look(dir, &s, &err) < 0 || s.keeper != before ||
+        (s.phase != RUN_PREPARING && s.phase != RUN_RUNNING))
+        return -1;
+    return (int)syscall(SYS_pidfd_send_signal, fd, signal, NULL, 0);
+}
+
+static int stop(const char *dir, int grace_ms, struct err *err)
+{
+    if (mkdir(dir, 0700) < 0 && errno != EEXIST)
+        return err_set(err, ERR_IO, "%s: %s", dir, strerror(errno));
+    OWN_JSON json_t *doc = json_pack("{s:i}", "grace_ms", grace_ms);
+    /* The file first: a keeper that has not yet come to listen for signals finds it. */
+    if (put_small(dir, "stop", doc, err) < 0 && err->code != ERR_AGAIN)
+        return -(int)err->code;
+    signal_keeper(dir, SIGTERM);
+    return 0;
+}
+
+static int resize(const char *dir, int min, int max, struct err *err)
+{
+    struct run_state s;
+    OWN_JSON json_t *doc = json_pack("{s:i, s:i}", "min", min, "max", max);
+
+    if (look(dir, &s, err) < 0)
+        return -(int)err->code;
+    if (s.phase != RUN_RUNNING)
+        return err_set(err, ERR_AGAIN, "%s: it does not run (yet)", dir);
+    if (put_small(dir, "resize", doc, err) < 0)
+        return -(int)err->code;
+    signal_keeper(dir, SIGUSR1);
+    return 0;
+}
+
+const struct driver driver_local = {
+    .name = "local",
+    .start = start,
+    .stop = stop,
+    .resize = resize,
+    .look = look,
+};
+
+int driver_local_check(const char *data_dir, struct err *err)
+{
+    (void)data_dir;
+    return sandbox_check(err);
+}
+
+/* ------------------------------------------------------------------ files that a job wrote */
+
+int driver_open_below(const char *work, const char *path, int *out_fd, struct err *err)
+{
+    struct open_how how = { .flags = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY,
+                            .resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS };
+    struct stat st;
+
+    OWN_FD int dir = open(work, O_PATH | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    if (dir < 0)
+        return err_set(err, errno == ENOENT ? ERR_MISSING : ERR_IO, "%s: %s", work, strerror(errno));
+    OWN_FD int fd = (int)syscall(SYS_openat2, dir, path, &how, sizeof how);
+    if (fd < 0 && errno == ENOENT)
+        return err_set(err, ERR_MISSING, "%s: there is no such file", path);
+    if (fd < 0)
+        return err_set(err, errno == ELOOP || errno == EXDEV ? ERR_DENIED : ERR_IO, "%s: %s", path,
+                       errno == ELOOP || errno == EXDEV ? "leads out of the job's directory"
+                                                        : strerror(errno));
+    if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
+        return err_set(err, ERR_DENIED, "%s: is not a file", path);
+    *out_fd = fd;
+    fd = -1;
+    return 0;
+}

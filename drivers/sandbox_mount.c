@@ -1,0 +1,235 @@
+/* drivers/sandbox_mount.c - the file system that a job sees (drivers/sandbox.c says how it is made) */
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/mount.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#include "drivers/sandbox_int.h"
+
+/* Where the new root is put together. Every system has it, and what it held is hidden anyway. */
+#define NEW "/tmp"
+
+enum { PLAIN_DEVICES = 6, COVERED_MAX = 16 };
+
+static const struct { const char *name; unsigned major, minor; } devices[PLAIN_DEVICES] = {
+    { "null", 1, 3 }, { "zero", 1, 5 }, { "full", 1, 7 },
+    { "random", 1, 8 }, { "urandom", 1, 9 }, { "tty", 5, 0 },
+};
+
+static int bind_fd(int fd, const char *target, bool recursive)
+{
+    char source[40];
+    snprintf(source, sizeof source, "/proc/self/fd/%d", fd);
+    return mount(source, target, NULL, MS_BIND | (recursive ? MS_REC : 0), NULL);
+}
+
+static int restrict_mount(const char *target, unsigned long long attributes)
+{
+    struct mount_attr attr = { .attr_set = attributes };
+    return (int)syscall(SYS_mount_setattr, AT_FDCWD, target, AT_RECURSIVE, &attr, sizeof attr);
+}
+
+static int new_tmpfs(const char *target, const char *options)
+{
+    return mount("tmpfs", target, "tmpfs", MS_NOSUID | MS_NODEV, options);
+}
+
+/* ------------------------------------------------------------------ /dev */
+
+static int make_device(int i, int fd)
+{
+    char target[64];
+    snprintf(target, sizeof target, NEW "/dev/%s", devices[i].name);
+    if (mknod(target, S_IFCHR | 0666, makedev(devices[i].major, devices[i].minor)) == 0)
+        return chmod(target, 0666);
+    /* In a user namespace nodes cannot be made, but bound they can be. */
+    int made = open(target, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+    if (made >= 0)
+        close(made);
+    return fd < 0 ? 0 : bind_fd(fd, target, false);
+}
+
+static const char *mount_dev(const int fds[PLAIN_DEVICES])
+{
+    /* Not nodev: these are the only nodes, and none of them is a way out. */
+    if (mount("tmpfs", NEW "/dev", "tmpfs", MS_NOSUID, "mode=755,size=64k") < 0)
+        return "/dev";
+    for (int i = 0; i < PLAIN_DEVICES; i++)
+        if (make_device(i, fds[i]) < 0)
+            return devices[i].name;
+    if (mkdir(NEW "/dev/shm", 0755) < 0 || new_tmpfs(NEW "/dev/shm", "mode=1777") < 0)
+        return "/dev/shm";
+    if (mkdir(NEW "/dev/pts", 0755) == 0 &&
+        mount("devpts", NEW "/dev/pts", "devpts", MS_NOSUID | MS_NOEXEC,
+              "newinstance,ptmxmode=0666,mode=620") == 0)
+        (void)!symlink("pts/ptmx", NEW "/dev/ptmx");
+    static const char *const links[][2] = {
+        { "/proc/self/fd", NEW "/dev/fd" }, { "/proc/self/fd/0", NEW "/dev/stdin" },
+        { "/proc/self/fd/1", NEW "/dev/stdout" }, { "/proc/self/fd/2", NEW "/dev/stderr" } };
+    for (size_t i = 0; i < sizeof links / sizeof links[0]; i++)
+        (void)!symlink(links[i][0], links[i][1]);
+    return NULL;
+}
+
+/* ------------------------------------------------------------------ exposed paths */
+
+struct covers {
+    char path[COVERED_MAX][PATH_MAX];   /* directories that are empty ones of ours */
+    int n;
+};
+
+static bool is_covered(const struct covers *c, const char *path)
+{
+    for (int i = 0; i < c->n; i++)
+        if (!strcmp(c->path[i], path))
+            return true;
+    return false;
+}
+
+static int cover(struct covers *c, const char *path)
+{
+    char target[PATH_MAX + 8];
+    if (c->n == COVERED_MAX) {
+        errno = ENOSPC;
+        return -1;
+    }
+    snprintf(target, sizeof target, NEW "%s", path);
+    if (new_tmpfs(target, "mode=755,size=1m") < 0)
+        return -1;
+    snprintf(c->path[c->n++], PATH_MAX, "%s", path);
+    return 0;
+}
+
+/* Makes every directory on the way exist and passable inside. */
+static int make_way(struct covers *c, const char *path)
+{
+    char part[PATH_MAX], target[PATH_MAX + 8];
+
+    for (const char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+        struct stat st;
+        snprintf(part, sizeof part, "%.*s", (int)(slash - path), path);
+        snprintf(target, sizeof target, NEW "%s", part);
+        if (lstat(target, &st) < 0) {
+            if (mkdir(target, 0755) < 0)
+                return -1;
+            continue;
+        }
+        bool passable = (st.st_mode & S_IXOTH) || geteuid() != 0;
+        if (!passable && !is_covered(c, part) && cover(c, part) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int expose(struct covers *c, const struct sandbox_path *p, int fd)
+{
+    char target[PATH_MAX + 8];
+    struct stat st;
+
+    if (make_way(c, p->path) < 0 || fstat(fd, &st) < 0)
+        return -1;
+    snprintf(target, sizeof target, NEW "%s", p->path);
+    if (S_ISDIR(st.st_mode)) {
+        if (mkdir(target, 0755) < 0 && errno != EEXIST && errno != EROFS)
+            return -1;
+    } else {
+        int made = open(target, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+        if (made >= 0)
+            close(made);
+    }
+    if (bind_fd(fd, target, true) < 0)
+        return -1;
+    return restrict_mount(target, MOUNT_ATTR_NOSUID | (S_ISCHR(st.st_mode) ? 0 : MOUNT_ATTR_NODEV) |
+                          (p->writable ? 0 : MOUNT_ATTR_RDONLY));
+}
+
+/* ------------------------------------------------------------------ the whole */
+
+static const char *mount_own_places(const struct sandbox *s, struct covers *c)
+{
+    struct stat st;
+
+    if (new_tmpfs(NEW "/tmp", "mode=1777") < 0)
+        return "/tmp";
+    if (stat("/var/tmp", &st) == 0 && mount(NEW "/tmp", NEW "/var/tmp", NULL, MS_BIND, NULL) < 0)
+        return "/var/tmp";
+    /* Sockets of other services are there. */
+    if (stat("/run", &st) == 0 && S_ISDIR(st.st_mode) && new_tmpfs(NEW "/run", "mode=755") < 0)
+        return "/run";
+    if (mount("proc", NEW "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL) < 0)
+        return "/proc of the sandbox";
+    if (s->hide) {
+        char target[PATH_MAX + 8];
+        snprintf(target, sizeof target, NEW "%s", s->hide);
+        if (lstat(target, &st) == 0 && cover(c, s->hide) < 0)
+            return "hiding the data directory";
+    }
+    return NULL;
+}
+
+static const char *mount_all(const struct sandbox *s, const int *fds, const int *device_fds,
+                             int resolver)
+{
+    struct covers *c = calloc(1, sizeof *c);
+    if (!c)
+        return "memory";
+    if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
+        return "keeping mounts to itself";
+    if (mount("/", NEW, NULL, MS_BIND | MS_REC, NULL) < 0)
+        return "a copy of the root";
+    if (restrict_mount(NEW, MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV) < 0)
+        return "making it read-only (Linux 5.12 is needed)";
+    const char *what = mount_dev(device_fds);
+    if (!what)
+        what = mount_own_places(s, c);
+    if (what)
+        return what;
+    const struct sandbox_path names = { .path = "/run/systemd/resolve" };
+    if (resolver >= 0 && expose(c, &names, resolver) < 0)
+        return names.path;
+    for (int i = 0; i < s->n_paths; i++)
+        if (expose(c, &s->paths[i], fds[i]) < 0)
+            return s->paths[i].path;
+    free(c);
+    if (chdir(NEW) < 0 || syscall(SYS_pivot_root, ".", ".") < 0 || umount2(".", MNT_DETACH) < 0)
+        return "changing the root";
+    return chdir("/") < 0 ? "/" : NULL;
+}
+
+const char *sandbox_mount(const struct sandbox *s)
+{
+    int fds[SANDBOX_PATHS_MAX], device_fds[PLAIN_DEVICES];
+
+    umask(022);                 /* what is made on the way must be passable */
+    /* Before anything covers them. */
+    for (int i = 0; i < s->n_paths; i++) {
+        fds[i] = open(s->paths[i].path, O_PATH | O_CLOEXEC | O_NOFOLLOW);
+        if (fds[i] < 0)
+            return s->paths[i].path;
+    }
+    for (int i = 0; i < PLAIN_DEVICES; i++) {
+        char path[32];
+        snprintf(path, sizeof path, "/dev/%s", devices[i].name);
+        device_fds[i] = open(path, O_PATH | O_CLOEXEC);
+    }
+    int resolver = open("/run/systemd/resolve", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    const char *what = mount_all(s, fds, device_fds, resolver);
+    int error = errno;
+    for (int i = 0; i < s->n_paths; i++)
+        close(fds[i]);
+    for (int i = 0; i < PLAIN_DEVICES; i++)
+        if (device_fds[i] >= 0)
+            close(device_fds[i]);
+    if (resolver >= 0)
+        close(resolver);
+    errno = error;
+    return what;
+}

@@ -1,0 +1,307 @@
+/* drivers/task.c - what a job document comes to: a program, its arguments, environment and files */
+#include "drivers/task.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/files.h"
+#include "base/own.h"
+#include "drivers/journal.h"
+#include "spec/spec.h"
+
+/* Enough for any build or data loader, too few for a fork bomb to hurt. */
+enum { PIDS_DEFAULT = 4096 };
+
+/* ------------------------------------------------------------------ parts */
+
+void task_arg(struct task *t, const char *fmt, ...)
+{
+    OWN_BUF text = BUF_INIT;
+    char small[1024];
+    va_list args;
+
+    va_start(args, fmt);
+    int n = vsnprintf(small, sizeof small, fmt, args);
+    va_end(args);
+    if (n >= (int)sizeof small) {
+        char *to = buf_reserve(&text, (size_t)n + 1);
+        va_start(args, fmt);
+        if (to)
+            vsnprintf(to, (size_t)n + 1, fmt, args);
+        va_end(args);
+        json_array_append_new(t->argv, json_string(to ? to : ""));
+        return;
+    }
+    json_array_append_new(t->argv, json_string(small));
+}
+
+void task_set(struct task *t, const char *name, const char *value)
+{
+    json_object_set_new(t->env, name, json_string(value));
+}
+
+void task_expose(struct task *t, const char *path, bool writable)
+{
+    OWN_MEM char *real = realpath(path, NULL);
+    if (real && strcmp(real, "/"))
+        json_array_append_new(t->paths, json_pack("{s:s, s:b}", "path", real, "writable", writable));
+}
+
+static void set_all(struct task *t, const json_t *env)
+{
+    const char *name;
+    json_t *value;
+    json_object_foreach((json_t *)env, name, value)
+        if (json_is_string(value))
+            json_object_set(t->env, name, value);
+}
+
+static double number_of(const json_t *object, const char *key, double otherwise)
+{
+    const json_t *v = json_object_get(object, key);
+    return json_is_number(v) ? json_number_value(v) : otherwise;
+}
+
+static struct limits limits_of(const struct task_order *o)
+{
+    const json_t *resources = json_object_get(o->spec, "resources");
+    int workers = o->workers > 0 ? o->workers : 1;
+    double memory = number_of(resources, "memory", 0), pids = number_of(resources, "pids", 0);
+
+    return (struct limits){ .memory = memory > 0 ? (long long)memory * workers : 0,
+                            .cpu = number_of(resources, "cpu", 0) * workers,
+                            .pids = pids > 0 ? (int)pids : PIDS_DEFAULT };
+}
+
+/* Nodes of graphics processors, for a job that asked for one. */
+static void expose_gpus(struct task *t)
+{
+    static const char *const nodes[] = { "/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools",
+                                         "/dev/nvidia-modeset", "/dev/kfd", "/dev/dri" };
+    char path[32];
+
+    for (size_t i = 0; i < sizeof nodes / sizeof nodes[0]; i++)
+        task_expose(t, nodes[i], true);
+    for (int i = 0; i < 16; i++) {
+        snprintf(path, sizeof path, "/dev/nvidia%d", i);
+        task_expose(t, path, true);
+    }
+}
+
+int task_init(struct task *t, const struct task_order *o, struct err *err)
+{
+    const json_t *network = json_object_get(o->spec, "network");
+    const char *path = getenv("PATH");
+
+    *t = (struct task){ .argv = json_array(), .env = json_object(), .paths = json_array(),
+                        .network = !json_is_false(network), .limits = limits_of(o),
+                        .time_limit_s = number_of(o->spec, "time_limit_s", 0) };
+    if (!t->argv || !t->env || !t->paths) {
+        task_done(t);
+        return err_set(err, ERR_NOMEM, "no memory for a job");
+    }
+    snprintf(t->cwd, sizeof t->cwd, "%s", o->work);
+    task_set(t, "PATH", path && *path ? path : "/usr/local/bin:/usr/bin:/bin");
+    task_set(t, "HOME", o->work);
+    task_set(t, "USER", "nobody");
+    task_set(t, "LOGNAME", "nobody");
+    task_set(t, "LANG", "C.UTF-8");
+    task_set(t, "TMPDIR", "/tmp");
+    set_all(t, o->env);
+    set_all(t, json_object_get(o->spec, "env"));
+    task_expose(t, o->work, true);
+    if (number_of(json_object_get(o->spec, "resources"), "gpu", 0) > 0)
+        expose_gpus(t);
+    return 0;
+}
+
+static void free_list(char **list)
+{
+    for (char **p = list; p && *p; p++)
+        free(*p);
+    free(list);
+}
+
+void task_done(struct task *t)
+{
+    json_decref(t->argv);
+    json_decref(t->env);
+    json_decref(t->paths);
+    free_list(t->argv_list);
+    free_list(t->env_list);
+    *t = (struct task){ 0 };
+}
+
+/* ------------------------------------------------------------------ kinds */
+
+static int make_command(const struct task_order *o, task_step *step, void *arg, struct task *t,
+                        struct err *err)
+{
+    const json_t *command = json_object_get(o->spec, "command"), *word;
+    size_t i;
+
+    (void)step;
+    (void)arg;
+    if (!json_array_size(command))
+        return err_set(err, ERR_INVALID, "command: say which program to run, as a list of words");
+    json_array_foreach((json_t *)command, i, word) {
+        if (!json_is_string(word))
+            return err_set(err, ERR_INVALID, "command[%zu]: must be a text", i);
+        json_array_append(t->argv, (json_t *)word);
+    }
+    return 0;
+}
+
+/* Files that the spec reads; one in the data directory of the server is another job's or its own. */
+static void expose_data(struct task *t, const struct task_order *o, const json_t *value)
+{
+    const char *text = json_string_value(value), *key;
+    size_t i, n = strlen(o->data_dir);
+    json_t *child;
+
+    if (text && text[0] == '/') {
+        OWN_MEM char *real = realpath(text, NULL);
+        if (real && (strncmp(real, o->data_dir, n) || (real[n] && real[n] != '/')))
+            task_expose(t, real, false);
+    }
+    json_object_foreach((json_t *)value, key, child)
+        expose_data(t, o, child);
+    json_array_foreach((json_t *)value, i, child)
+        expose_data(t, o, child);
+}
+
+static int make_train(const struct task_order *o, task_step *step, void *arg, struct task *t,
+                      struct err *err)
+{
+    const json_t *train = json_object_get(o->spec, "train");
+    const char *text = json_string_value(json_object_get(train, "spec"));
+    const json_t *workers = json_object_get(o->spec, "workers");
+    int min = (int)number_of(workers, "min", 1), max = (int)number_of(workers, "max", 1);
+    char path[PATH_MAX + 16], program[PATH_MAX];
+    OWN(job_spec) spec = NULL;
+
+    (void)step;
+    (void)arg;
+    if (!text)
+        return err_set(err, ERR_INVALID, "train.spec: the text of the spec is missing");
+    if (spec_parse(text, strlen(text), "train.yaml", NULL, 0, &spec, err) < 0)
+        return -(int)err->code;
+    snprintf(path, sizeof path, "%s/train.yaml", o->work);
+    if (files_write(path, text, strlen(text), err) < 0)
+        return -(int)err->code;
+    chmod(path, 0644);
+    ssize_t n = readlink("/proc/self/exe", program, sizeof program - 1);
+    program[n > 0 ? n : 0] = '\0';
+    int now = o->workers > max ? max : o->workers < min ? min : o->workers;
+    task_arg(t, "%s", program);
+    task_arg(t, "train");
+    task_arg(t, "%s", path);
+    task_arg(t, "--out");
+    if (snprintf(t->run_dir, sizeof t->run_dir, "%s/run", o->work) >= (int)sizeof t->run_dir)
+        return err_set(err, ERR_INVALID, "%s: the path is too long", o->work);
+    task_arg(t, "%s", t->run_dir);
+    if (max > 1) {
+        task_arg(t, "--workers");
+        task_arg(t, "%d..%d", min, now);
+    }
+    if (access(t->run_dir, F_OK) == 0)
+        task_arg(t, "--resume");
+    OWN_MEM char *cache = files_resolve(NULL, "$MUSTER_DATA");
+    if (cache) {
+        task_set(t, "MUSTER_DATA", cache);
+        task_expose(t, cache, false);
+    }
+    const char *dir = json_string_value(json_object_get(train, "dir"));
+    if (dir && dir[0] == '/')
+        task_expose(t, dir, false);
+    expose_data(t, o, json_object_get(spec->doc, "data"));
+    task_expose(t, program, false);
+    return 0;
+}
+
+static const struct kind {
+    const char *name;
+    int (*make)(const struct task_order *o, task_step *step, void *arg, struct task *t,
+                struct err *err);
+} kinds[] = {
+    { "command", make_command },
+    { "train", make_train },
+};
+
+int task_make(const struct task_order *o, task_step *step, void *arg, struct task *out,
+              struct err *err)
+{
+    const char *name = json_string_value(json_object_get(o->spec, "kind"));
+    struct task t;
+
+    for (size_t i = 0; name && i < sizeof kinds / sizeof kinds[0]; i++) {
+        if (strcmp(kinds[i].name, name))
+            continue;
+        if (task_init(&t, o, err) < 0)
+            return -(int)err->code;
+        if (kinds[i].make(o, step, arg, &t, err) < 0) {
+            task_done(&t);
+            return -(int)err->code;
+        }
+        *out = t;
+        return 0;
+    }
+    return err_set(err, ERR_INVALID, "kind: \"%s\" is none of command, train and python",
+                   name ? name : "");
+}
+
+/* ------------------------------------------------------------------ as a sandbox takes it */
+
+static int by_path(const void *a, const void *b)
+{
+    return strcmp(((const struct sandbox_path *)a)->path, ((const struct sandbox_path *)b)->path);
+}
+
+static char **list_of(size_t n)
+{
+    return calloc(n + 1, sizeof(char *));
+}
+
+int task_fill(struct task *t, const struct task_order *o, struct sandbox *out, struct err *err)
+{
+    struct sandbox s = { .cwd = t->cwd, .hide = o->data_dir, .confined = o->confined,
+                         .network = t->network };
+    const char *name;
+    json_t *value;
+    size_t i, n = 0;
+
+    t->argv_list = list_of(json_array_size(t->argv));
+    t->env_list = list_of(json_object_size(t->env));
+    if (!t->argv_list || !t->env_list)
+        return err_set(err, ERR_NOMEM, "no memory for a job");
+    json_array_foreach(t->argv, i, value)
+        t->argv_list[i] = strdup(json_string_value(value));
+    json_object_foreach(t->env, name, value)
+        if (asprintf(&t->env_list[n++], "%s=%s", name, json_string_value(value)) < 0)
+            return err_set(err, ERR_NOMEM, "no memory for a job");
+    json_array_foreach(t->paths, i, value) {
+        if (s.n_paths == SANDBOX_PATHS_MAX)
+            return err_set(err, ERR_INVALID, "the job names more than %d files and folders",
+                           SANDBOX_PATHS_MAX);
+        s.paths[s.n_paths++] = (struct sandbox_path){
+            .path = json_string_value(json_object_get(value, "path")),
+            .writable = json_is_true(json_object_get(value, "writable")) };
+    }
+    /* What is mounted later covers: parents first. */
+    qsort(s.paths, (size_t)s.n_paths, sizeof s.paths[0], by_path);
+    if (t->run_dir[0]) {
+        s.resize[0] = t->argv_list[0];
+        s.resize[1] = "resize";
+        s.resize[2] = t->run_dir;
+    }
+    s.argv = t->argv_list;
+    s.env = t->env_list;
+    *out = s;
+    return 0;
+}

@@ -1,0 +1,64 @@
+/* drivers/task.h - what a job document comes to: a program, its arguments, environment and files
+ *
+ * A kind of job (command, train, python) is a row of a table. The environment is built from nothing: what
+ * the document and the server say, and PATH, HOME, USER, LANG, TMPDIR; the server's own is not in it.
+ */
+#ifndef MUSTER_DRIVERS_TASK_H
+#define MUSTER_DRIVERS_TASK_H
+
+#include <jansson.h>
+#include <limits.h>
+#include <stdbool.h>
+
+#include "base/err.h"
+#include "drivers/limits.h"
+#include "drivers/sandbox.h"
+
+struct journal;
+
+/* What was asked for; borrowed. */
+struct task_order {
+    char dir[PATH_MAX], work[PATH_MAX], data_dir[PATH_MAX];     /* without symbolic links */
+    const json_t *spec, *packages;
+    const json_t *env;          /* the server's additions */
+    int workers;
+    bool confined;
+    struct journal *journal;    /* what was used in place of what was asked for is said there */
+};
+
+struct task {
+    json_t *argv;               /* texts */
+    json_t *env;                /* name to text */
+    json_t *paths;              /* [{"path": ..., "writable": bool}] */
+    char cwd[PATH_MAX];
+    bool network;
+    struct limits limits;
+    double time_limit_s;        /* 0: none */
+    char run_dir[PATH_MAX];     /* of native training, which can be resized; "": it is not */
+    char **argv_list, **env_list;       /* made by task_fill */
+};
+
+/* Runs a step of the preparation to its end, its output in the job's log. *out_code is its exit code, 128 +
+ * signal when killed. ERR_CONFLICT: the job was stopped meanwhile. */
+typedef int task_step(void *arg, struct task *step, int *out_code, struct err *err);
+
+int task_make(const struct task_order *o, task_step *step, void *arg, struct task *out,
+              struct err *err);
+/* The task of a step: an empty one with the environment and limits of every job. */
+int task_init(struct task *t, const struct task_order *o, struct err *err);
+void task_done(struct task *t);
+
+/* Appends to argv; `fmt` as printf. */
+void task_arg(struct task *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void task_set(struct task *t, const char *name, const char *value);
+/* Symbolic links are resolved first. A path that is not there is left out. */
+void task_expose(struct task *t, const char *path, bool writable);
+
+/* The sandbox of t, which borrows from it. */
+int task_fill(struct task *t, const struct task_order *o, struct sandbox *out, struct err *err);
+
+/* ------------------------------------------------------------------ kinds; each in its file */
+int task_python(const struct task_order *o, task_step *step, void *arg, struct task *t,
+                struct err *err);
+
+#endif

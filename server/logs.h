@@ -1,0 +1,48 @@
+/* server/logs.h - what jobs print, line by line
+ *
+ * The keeper writes DIR/log.N: each line "SECONDS.MICROS STREAM WORKER TEXT\n" (stream o or e, or m for
+ * the system's own words; worker a number; a line longer than 64 kB is cut into pieces marked by a
+ * trailing backslash). TEXT is UTF-8 without control characters but tab and escape. Times never go
+ * back. A new file N+1 begins at 16 MB. A cursor is (N, offset) of the start of a line; {0, 0} is the
+ * beginning.
+ *
+ * Threads: any; nothing is kept between calls. Memory does not depend on the size of the log.
+ */
+#ifndef MUSTER_SERVER_LOGS_H
+#define MUSTER_SERVER_LOGS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+struct log_cursor {
+    int file;
+    int64_t offset;
+};
+
+struct log_line {
+    double t;                   /* Unix time */
+    char stream;                /* o, e or m */
+    int worker;
+    const char *text;           /* not NUL-terminated; until `each` returns */
+    size_t n;
+    struct log_cursor at;       /* where the line begins: a stable name for it */
+};
+
+/* Lines from the cursor on: `each` non-zero stops before that line is counted. Moves the cursor past what
+ * was given. `search` NULL: all; else only lines that contain it (ASCII letters of either case). A line
+ * that is still being written is left for the next call. Returns how many; no log yet: 0. */
+long logs_read(const char *dir, struct log_cursor *c, const char *search,
+               int (*each)(void *arg, const struct log_line *l), void *arg, struct err *err);
+
+/* A cursor at the first line at or after time t. */
+int logs_seek_time(const char *dir, double t, struct log_cursor *out, struct err *err);
+
+/* A cursor so many lines before the end. */
+int logs_seek_tail(const char *dir, long lines, struct log_cursor *out, struct err *err);
+
+/* Bytes of all its files. */
+int64_t logs_size(const char *dir);
+
+#endif
