@@ -60,7 +60,7 @@ const char *request_method(const struct request *q);
 const char *request_path(const struct request *q);      /* as sent, without /k/TOKEN and query */
 const char *request_arg(const struct request *q, const char *name);     /* of the path; NULL: none */
 const char *request_query(const struct request *q, const char *name);   /* decoded; NULL: none */
-const char *request_query_text(const struct request *q);        /* all of it as sent, without ?key= */
+const char *request_query_text(const struct request *q);        /* all of it, as sent */
 const char *request_header(const struct request *q, const char *name);  /* NULL: none */
 const char *request_body(const struct request *q, size_t *out_n);       /* never NULL; NUL-ended */
 /* Of a body that is streamed: as announced; -1: it is not known yet. */

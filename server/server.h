@@ -24,6 +24,28 @@ struct server {
     struct http *http;
     char address[128];          /* "http://127.0.0.1:8470": what jobs are told */
     double load_limit;          /* of the cores; 0.9 */
+    double started;             /* unix seconds */
+    int lock_fd;                /* DATA/server.lock, held while it runs */
 };
+
+enum { SERVER_PORT = 8470 };
+
+struct server_config {
+    const char *data_dir;
+    const char *listen;         /* an address or name; NULL: 127.0.0.1. Beyond loopback: with TLS */
+    int port;                   /* -1: SERVER_PORT; 0: any free one */
+    int listen_fd;              /* a socket that somebody opened for it (systemd); -1: none */
+    double load_limit;          /* 0: 0.9 */
+    struct http_config http;    /* limits, names, TLS */
+};
+
+/* Opens the data directory (made when it is not there, for its owner alone), starts all parts and
+ * answers requests when it returns; DATA/server.json then says where. ERR_CONFLICT: another server
+ * has this data directory. The config is read during the call alone, but for http.names. */
+int server_start(struct server *s, const struct server_config *config,
+                 const struct protocol *const *protocols, struct err *err);
+
+/* Lets requests end, up to so long, then ends all parts. Jobs go on. */
+void server_stop(struct server *s, int drain_ms);
 
 #endif

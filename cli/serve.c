@@ -1,0 +1,194 @@
+/* cli/serve.c - muster serve: one process that makes this machine the platform */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/files.h"
+#include "base/log.h"
+#include "cli/cli.h"
+#include "cli/client.h"
+#include "protocols/native.h"
+#include "server/auth.h"
+#include "server/server.h"
+
+/* The languages it speaks: a line a file of protocols/. */
+static const struct protocol *const protocols[] = {
+    &protocol_native,
+    NULL
+};
+
+enum { DRAIN_MS = 10000 };
+
+struct args {
+    const char *data_dir, *listen, *tls_cert, *tls_key, *log_format, *load;
+    long port, header_timeout, idle_timeout, connections, per_host;
+    struct option_list names;
+    int debug;
+};
+#define AT(field) offsetof(struct args, field)
+static const struct option options[] = {
+    { "data-dir", 0, "DIR", "where all is kept (default: ~/.local/share/muster)", OPTION_TEXT,
+      AT(data_dir) },
+    { "port", 'p', "N", "8470 when not given; 0: any free one", OPTION_INT, AT(port) },
+    { "listen", 0, "ADDRESS", "127.0.0.1 when not given; beyond loopback only with TLS", OPTION_TEXT,
+      AT(listen) },
+    { "tls-cert", 0, "FILE", "certificate, PEM", OPTION_TEXT, AT(tls_cert) },
+    { "tls-key", 0, "FILE", "its key, PEM", OPTION_TEXT, AT(tls_key) },
+    { "name", 0, "HOST", "a further name that clients may call it by", OPTION_LIST, AT(names) },
+    { "load", 0, "0.9", "how much of the machine's cores jobs may use", OPTION_TEXT, AT(load) },
+    { "log-format", 0, "json|text", "what goes to stderr (text on a terminal)", OPTION_TEXT,
+      AT(log_format) },
+    { "debug", 0, NULL, "log every request, too", OPTION_FLAG, AT(debug) },
+    { "connections", 0, "N", "at most so many at a time (4096)", OPTION_INT, AT(connections) },
+    { "per-host", 0, "N", "of these from one address (1024)", OPTION_INT, AT(per_host) },
+    { "header-timeout", 0, "S", "seconds for the head of a request (10)", OPTION_INT,
+      AT(header_timeout) },
+    { "idle-timeout", 0, "S", "seconds without a byte (75)", OPTION_INT, AT(idle_timeout) },
+    { 0 }
+};
+
+/* ------------------------------------------------------------ systemd */
+
+/* The first socket that a service manager passed; -1: none. */
+static int passed_socket(void)
+{
+    const char *pid = getenv("LISTEN_PID"), *n = getenv("LISTEN_FDS");
+    const int fd = 3;           /* SD_LISTEN_FDS_START */
+
+    if (!pid || !n || strtol(pid, NULL, 10) != (long)getpid() || strtol(n, NULL, 10) < 1)
+        return -1;
+    unsetenv("LISTEN_PID");
+    unsetenv("LISTEN_FDS");
+    unsetenv("LISTEN_FDNAMES");
+    return fd;
+}
+
+/* One datagram to the service manager, when there is one. */
+static void notify(const char *text)
+{
+    const char *path = getenv("NOTIFY_SOCKET");
+    struct sockaddr_un to = { .sun_family = AF_UNIX };
+    size_t n = path ? strlen(path) : 0;
+
+    if (n < 2 || n >= sizeof to.sun_path || (path[0] != '/' && path[0] != '@'))
+        return;
+    memcpy(to.sun_path, path, n);
+    if (path[0] == '@')
+        to.sun_path[0] = 0;
+    OWN_FD int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (fd >= 0 && sendto(fd, text, strlen(text), MSG_NOSIGNAL, (struct sockaddr *)&to,
+                          (socklen_t)(offsetof(struct sockaddr_un, sun_path) + n)) < 0)
+        log_event(LEVEL_WARN, "server.notify", "{s:s}", "error", strerror(errno));
+}
+
+/* ------------------------------------------------------------ serve */
+
+static int read_load(const char *text, double *out, struct err *err)
+{
+    char *end;
+
+    if (!text)
+        return 0;
+    *out = strtod(text, &end);
+    if (end == text || *end || !(*out > 0) || *out > 16)
+        return err_set(err, ERR_INVALID, "--load takes a number such as 0.9, not \"%.32s\"", text);
+    return 0;
+}
+
+static int read_format(const struct args *a, const struct cli *c, struct err *err)
+{
+    enum log_format format = c->err_is_terminal ? LOG_TEXT : LOG_JSON;
+
+    if (a->log_format) {
+        if (!strcmp(a->log_format, "json"))
+            format = LOG_JSON;
+        else if (!strcmp(a->log_format, "text"))
+            format = LOG_TEXT;
+        else
+            return err_set(err, ERR_INVALID, "--log-format is json or text, not \"%.32s\"",
+                           a->log_format);
+    }
+    log_open(format, a->debug ? LEVEL_DEBUG : LEVEL_INFO);
+    return 0;
+}
+
+static void greet(const struct server *s)
+{
+    printf("muster %s at %s, data in %s\n"
+           "  console   %s/login?token=%s\n"
+           "  clients   eval \"$(muster env)\" and then gcloud, kfp, pandas with gs:// ... as ever\n"
+           "  stop      Ctrl-C: jobs that run go on, the next start finds them\n",
+           MUSTER_VERSION, s->address, s->data_dir, s->address, auth_root_token(s->auth));
+    fflush(stdout);
+}
+
+static int run(struct cli *c, int argc, char **argv, struct err *err)
+{
+    struct args a = { .port = -1 };
+    int n = options_parse(options, argc, argv, &a, err);
+
+    if (n < 0)
+        return n;
+    if (n != 0)
+        return cli_usage(&command_serve, err);
+    if (!a.tls_cert != !a.tls_key)
+        return err_set(err, ERR_INVALID, "--tls-cert and --tls-key go together");
+    OWN_MEM char *dir = client_data_dir(a.data_dir);
+    const char *names[OPTION_LIST_MAX + 2] = { 0 };
+    int n_names = 0;
+    if (a.listen)
+        names[n_names++] = a.listen;
+    for (int i = 0; i < a.names.n; i++)
+        names[n_names++] = a.names.item[i];
+    struct server_config config = {
+        .data_dir = dir, .listen = a.listen, .port = (int)a.port, .listen_fd = passed_socket(),
+        .http = { .names = names, .tls_cert = a.tls_cert, .tls_key = a.tls_key,
+                  .connections = (int)a.connections, .per_host = (int)a.per_host,
+                  .head_timeout_ms = 1000 * (int)a.header_timeout,
+                  .idle_timeout_ms = 1000 * (int)a.idle_timeout },
+    };
+    if (!dir)
+        return err_set(err, ERR_NOMEM, "no memory for a path");
+    if (read_load(a.load, &config.load_limit, err) < 0 || read_format(&a, c, err) < 0)
+        return -(int)err->code;
+
+    /* Blocked before the first thread is made: they are taken here, one by one. */
+    sigset_t signals;
+    sigemptyset(&signals);
+    sigaddset(&signals, SIGTERM);
+    sigaddset(&signals, SIGINT);
+    sigaddset(&signals, SIGHUP);
+    pthread_sigmask(SIG_BLOCK, &signals, NULL);
+    signal(SIGPIPE, SIG_IGN);
+
+    struct server s;
+    if (server_start(&s, &config, protocols, err) < 0)
+        return -(int)err->code;
+    greet(&s);
+    log_event(LEVEL_INFO, "server.started", "{s:s, s:s, s:i}", "address", s.address, "data_dir",
+              s.data_dir, "pid", (int)getpid());
+    notify("READY=1\n");
+    int got;
+    sigwait(&signals, &got);
+    log_event(LEVEL_INFO, "server.stopping", "{s:s}", "signal", strsignal(got));
+    notify("STOPPING=1\n");
+    pthread_sigmask(SIG_UNBLOCK, &signals, NULL);       /* the second one ends it at once */
+    server_stop(&s, DRAIN_MS);
+    log_event(LEVEL_INFO, "server.stopped", "{}");
+    return 0;
+}
+
+const struct command command_serve = {
+    .name = "serve",
+    .args = "",
+    .summary = "start the server: jobs, buckets and a console on this machine",
+    .example = "muster serve\nmuster serve --data-dir /srv/muster --port 8470",
+    .more = "It answers on loopback alone and wants a token, which the first start makes (DIR/token).\n"
+            "The line with \"console\" is a link that logs a browser in.",
+    .options = options,
+    .run = run,
+};

@@ -1,0 +1,577 @@
+/* server/auth.c - who may do what: tokens, projects, and the values that jobs are given
+ *
+ * What auth_check needs is in memory: the hash of every token, sorted. Changes are made in the store
+ * first and then read again from there.
+ */
+#include "server/auth.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <nettle/hmac.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+
+#include "base/clock.h"
+#include "base/files.h"
+#include "base/sha256.h"
+#include "server/server.h"
+
+static const char *const schema[] = {
+    "CREATE TABLE projects (name TEXT PRIMARY KEY, created REAL NOT NULL) WITHOUT ROWID;"
+    "CREATE TABLE tokens (hash TEXT PRIMARY KEY, project TEXT NOT NULL, label TEXT NOT NULL,"
+    "  created REAL NOT NULL) WITHOUT ROWID;"
+    "CREATE TABLE project_values (kind INTEGER, project TEXT, name TEXT, value TEXT NOT NULL,"
+    "  updated REAL NOT NULL, PRIMARY KEY (kind, project, name)) WITHOUT ROWID;"
+    "INSERT INTO projects VALUES ('default', unixepoch());",
+    NULL
+};
+
+enum { ID_LETTERS = 12 };
+
+struct holder {
+    uint8_t hash[SHA256_BYTES];
+    char project[AUTH_NAME];    /* "": the server's own */
+};
+
+struct auth {
+    struct store *store;
+    char root[AUTH_TOKEN];
+    char *file;
+    pthread_rwlock_t lock;
+    struct holder *holders;     /* sorted by hash */
+    size_t n, cap;
+    atomic_uint epoch;
+};
+
+/* ------------------------------------------------------------ tokens as text */
+
+static const char letters[] = "abcdefghijklmnopqrstuvwxyz234567";
+
+/* "muster_" and 40 letters of 5 bits each. */
+static void spell(const char *prefix, const uint8_t bytes[40], char out[AUTH_TOKEN])
+{
+    int n = snprintf(out, AUTH_TOKEN, "%s", prefix);
+
+    for (int i = 0; i < 40; i++)
+        out[n++] = letters[bytes[i] & 31];
+    out[n] = 0;
+}
+
+static int make_token(char out[AUTH_TOKEN], struct err *err)
+{
+    uint8_t bytes[40];
+
+    if (getrandom(bytes, sizeof bytes, 0) != sizeof bytes)
+        return err_set(err, ERR_IO, "the system gives no random bytes: %s", strerror(errno));
+    spell("muster_", bytes, out);
+    return 0;
+}
+
+static void hash_of(const char *token, uint8_t out[SHA256_BYTES])
+{
+    struct sha256 s;
+
+    sha256_start(&s);
+    sha256_add(&s, token, strlen(token));
+    sha256_finish(&s, out);
+}
+
+/* Follows from the server's own token, so that a job that outlives the server keeps a good one. */
+static void job_token(const struct auth *a, const char *project, char out[AUTH_TOKEN])
+{
+    struct hmac_sha256_ctx ctx;
+    uint8_t digest[32], bytes[40];
+
+    for (int half = 0; half < 2; half++) {
+        hmac_sha256_set_key(&ctx, strlen(a->root), (const uint8_t *)a->root);
+        hmac_sha256_update(&ctx, 1, (const uint8_t *)(half ? "2" : "1"));
+        hmac_sha256_update(&ctx, strlen(project), (const uint8_t *)project);
+        hmac_sha256_digest(&ctx, sizeof digest, digest);
+        memcpy(bytes + 20 * half, digest, 20);
+    }
+    spell("job_", bytes, out);
+}
+
+static int read_token_file(struct auth *a, struct err *err)
+{
+    OWN_MEM char *text = NULL;
+    size_t n;
+
+    if (files_read(a->file, 4096, &text, &n, err) < 0)
+        return -(int)err->code;
+    n = strcspn(text, " \t\r\n");
+    if (n < 16 || n >= AUTH_TOKEN)
+        return err_set(err, ERR_INVALID, "%s holds no token (remove it, and the next start makes a new "
+                       "one)", a->file);
+    memcpy(a->root, text, n);
+    a->root[n] = 0;
+    return chmod(a->file, 0600) == 0 ? 0
+        : err_set(err, ERR_IO, "cannot keep %s to its owner: %s", a->file, strerror(errno));
+}
+
+static int open_token_file(struct auth *a, struct err *err)
+{
+    char line[AUTH_TOKEN + 1];
+    OWN_MEM char *fresh = NULL;
+
+    if (access(a->file, F_OK) == 0)
+        return read_token_file(a, err);
+    if (make_token(a->root, err) < 0)
+        return -(int)err->code;
+    if (asprintf(&fresh, "%s.new", a->file) < 0)
+        return err_set(err, ERR_NOMEM, "no memory for a path");
+    int n = snprintf(line, sizeof line, "%s\n", a->root);
+    unlink(fresh);
+    OWN_FD int fd = open(fresh, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (fd < 0 || write(fd, line, (size_t)n) != n || fsync(fd) < 0 || rename(fresh, a->file) < 0)
+        return err_set(err, ERR_IO, "cannot write %s: %s", a->file, strerror(errno));
+    return 0;
+}
+
+/* ------------------------------------------------------------ who holds what */
+
+static int by_hash(const void *a, const void *b)
+{
+    return memcmp(((const struct holder *)a)->hash, ((const struct holder *)b)->hash, SHA256_BYTES);
+}
+
+static int add_holder(struct auth *a, const uint8_t *hash, const char *project, struct err *err)
+{
+    if (a->n == a->cap) {
+        size_t cap = a->cap ? 2 * a->cap : 16;
+        struct holder *grown = realloc(a->holders, cap * sizeof *grown);
+        if (!grown)
+            return err_set(err, ERR_NOMEM, "no memory for tokens");
+        a->holders = grown;
+        a->cap = cap;
+    }
+    struct holder *h = &a->holders[a->n++];
+    memcpy(h->hash, hash, SHA256_BYTES);
+    snprintf(h->project, sizeof h->project, "%s", project);
+    return 0;
+}
+
+static bool hex_bytes(const char *hex, uint8_t out[SHA256_BYTES])
+{
+    for (int i = 0; i < SHA256_BYTES; i++) {
+        unsigned byte;
+        if (sscanf(hex + 2 * i, "%2x", &byte) != 1)
+            return false;
+        out[i] = (uint8_t)byte;
+    }
+    return true;
+}
+
+static int read_holders(sqlite3 *db, void *arg, struct err *err)
+{
+    struct auth *a = arg;
+    uint8_t hash[SHA256_BYTES];
+    char token[AUTH_TOKEN];
+    int rc;
+
+    a->n = 0;
+    hash_of(a->root, hash);
+    if (add_holder(a, hash, "", err) < 0)
+        return -(int)err->code;
+    sqlite3_stmt *st = store_sql(db, "SELECT name FROM projects", err);
+    if (!st)
+        return -(int)err->code;
+    while ((rc = store_step(st, err)) > 0) {
+        const char *project = (const char *)sqlite3_column_text(st, 0);
+        job_token(a, project, token);
+        hash_of(token, hash);
+        if (add_holder(a, hash, project, err) < 0)
+            return -(int)err->code;
+    }
+    if (rc < 0 || !(st = store_sql(db, "SELECT hash, project FROM tokens", err)))
+        return -(int)err->code;
+    while ((rc = store_step(st, err)) > 0)
+        if (hex_bytes((const char *)sqlite3_column_text(st, 0), hash)
+            && add_holder(a, hash, (const char *)sqlite3_column_text(st, 1), err) < 0)
+            return -(int)err->code;
+    qsort(a->holders, a->n, sizeof *a->holders, by_hash);
+    return rc;
+}
+
+static int reload(struct auth *a, struct err *err)
+{
+    pthread_rwlock_wrlock(&a->lock);
+    int rc = store_read(a->store, read_holders, a, err);
+    atomic_fetch_add(&a->epoch, 1);
+    pthread_rwlock_unlock(&a->lock);
+    return rc;
+}
+
+bool auth_check(struct auth *a, const char *token, char out_project[AUTH_NAME], bool *out_root)
+{
+    struct holder want;
+
+    hash_of(token, want.hash);
+    pthread_rwlock_rdlock(&a->lock);
+    const struct holder *h = bsearch(&want, a->holders, a->n, sizeof *h, by_hash);
+    if (h)
+        memcpy(out_project, h->project, AUTH_NAME);
+    pthread_rwlock_unlock(&a->lock);
+    if (h)
+        *out_root = !out_project[0];
+    return h != NULL;
+}
+
+unsigned auth_epoch(struct auth *a)
+{
+    return atomic_load(&a->epoch);
+}
+
+const char *auth_root_token(const struct auth *a)
+{
+    return a->root;
+}
+
+const char *auth_token_file(const struct auth *a)
+{
+    return a->file;
+}
+
+int auth_new(struct server *s, struct auth **out, struct err *err)
+{
+    OWN(auth) a = calloc(1, sizeof *a);
+
+    if (!a || asprintf(&a->file, "%s/token", s->data_dir) < 0)
+        return err_set(err, ERR_NOMEM, "no memory for tokens");
+    pthread_rwlock_init(&a->lock, NULL);
+    a->store = s->store;
+    if (open_token_file(a, err) < 0 || store_schema(a->store, "auth", schema, err) < 0
+        || reload(a, err) < 0)
+        return -(int)err->code;
+    *out = TAKE(a);
+    return 0;
+}
+
+void auth_free(struct auth *a)
+{
+    if (!a)
+        return;
+    free(a->holders);
+    free(a->file);
+    free(a);
+}
+
+/* ------------------------------------------------------------ names */
+
+int auth_name_check(const char *what, const char *name, struct err *err)
+{
+    size_t n = strlen(name);
+    bool ok = n >= 3 && n <= 63 && islower((unsigned char)name[0]) && name[n - 1] != '-';
+
+    for (const char *p = name; *p; p++)
+        ok = ok && (islower((unsigned char)*p) || isdigit((unsigned char)*p) || *p == '-');
+    return ok ? 0 : err_set(err, ERR_INVALID, "%s \"%.64s\": a name is 3 to 63 lower-case letters, "
+                            "digits and '-', a letter first", what, name);
+}
+
+static int value_name_check(const char *name, struct err *err)
+{
+    size_t n = strlen(name);
+    bool ok = n >= 1 && n <= 128;
+
+    for (const char *p = name; *p; p++)
+        ok = ok && (isalnum((unsigned char)*p) || strchr("_-.", *p));
+    return ok ? 0 : err_set(err, ERR_INVALID, "\"%.64s\": a name is up to 128 letters, digits, '_', '-' "
+                            "and '.'", name);
+}
+
+/* ------------------------------------------------------------ changes */
+
+struct change {
+    const char *project, *name, *value;
+    int kind;
+    double now;
+    int64_t count;
+};
+
+static int need_project(sqlite3 *db, const char *project, struct err *err)
+{
+    sqlite3_stmt *st = store_sql(db, "SELECT 1 FROM projects WHERE name = ?", err);
+
+    if (!st || store_bind(st, err, "s", project) < 0)
+        return -(int)err->code;
+    int rc = store_step(st, err);
+    return rc < 0 ? rc : rc > 0 ? 0
+        : err_set(err, ERR_MISSING, "there is no project \"%.64s\" (muster project list)", project);
+}
+
+static int find_project(sqlite3 *db, void *arg, struct err *err)
+{
+    return need_project(db, arg, err);
+}
+
+bool auth_project_exists(struct auth *a, const char *project)
+{
+    struct err err = { 0 };
+    return store_read(a->store, find_project, (void *)project, &err) == 0;
+}
+
+static int add_project(sqlite3 *db, void *arg, struct err *err)
+{
+    const struct change *c = arg;
+    int rc = store_run(db, err, "INSERT INTO projects VALUES (?, ?)", "sd", c->project, c->now);
+
+    return rc == -ERR_CONFLICT
+        ? err_set(err, ERR_CONFLICT, "the project \"%s\" is there already", c->project) : rc;
+}
+
+int auth_project_add(struct auth *a, const char *project, struct err *err)
+{
+    struct change c = { .project = project, .now = clock_wall() };
+
+    if (auth_name_check("project", project, err) < 0
+        || store_write(a->store, add_project, &c, err) < 0)
+        return -(int)err->code;
+    return reload(a, err);
+}
+
+static int remove_project(sqlite3 *db, void *arg, struct err *err)
+{
+    const struct change *c = arg;
+
+    if (need_project(db, c->project, err) < 0
+        || store_run(db, err, "DELETE FROM projects WHERE name = ?", "s", c->project) < 0
+        || store_run(db, err, "DELETE FROM tokens WHERE project = ?", "s", c->project) < 0)
+        return -(int)err->code;
+    return store_run(db, err, "DELETE FROM project_values WHERE project = ?", "s", c->project);
+}
+
+int auth_project_remove(struct auth *a, const char *project, struct err *err)
+{
+    struct change c = { .project = project };
+
+    if (!strcmp(project, "default"))
+        return err_set(err, ERR_CONFLICT, "the project \"default\" stays");
+    if (store_write(a->store, remove_project, &c, err) < 0)
+        return -(int)err->code;
+    return reload(a, err);
+}
+
+static int add_token(sqlite3 *db, void *arg, struct err *err)
+{
+    const struct change *c = arg;
+
+    if (need_project(db, c->project, err) < 0)
+        return -(int)err->code;
+    return store_run(db, err, "INSERT INTO tokens VALUES (?, ?, ?, ?)", "sssd", c->value, c->project,
+                     c->name, c->now);
+}
+
+int auth_token_add(struct auth *a, const char *project, const char *label,
+                   char out_token[AUTH_TOKEN], char out_id[16], struct err *err)
+{
+    char token[AUTH_TOKEN], hash[SHA256_HEX];
+    struct change c = { .project = project, .name = label, .value = hash, .now = clock_wall() };
+
+    if (strlen(label) > 128)
+        return err_set(err, ERR_INVALID, "the label of a token has at most 128 letters");
+    if (make_token(token, err) < 0)
+        return -(int)err->code;
+    sha256_hex_of(token, strlen(token), hash);
+    if (store_write(a->store, add_token, &c, err) < 0 || reload(a, err) < 0)
+        return -(int)err->code;
+    memcpy(out_token, token, AUTH_TOKEN);
+    snprintf(out_id, 16, "%.*s", ID_LETTERS, hash);
+    return 0;
+}
+
+static int remove_token(sqlite3 *db, void *arg, struct err *err)
+{
+    struct change *c = arg;
+    int rc = store_run(db, err, "DELETE FROM tokens WHERE project = ? AND substr(hash, 1, 12) = ?",
+                       "ss", c->project, c->name);
+    c->count = sqlite3_changes(db);
+    return rc;
+}
+
+int auth_token_remove(struct auth *a, const char *project, const char *id, struct err *err)
+{
+    struct change c = { .project = project, .name = id };
+
+    if (store_write(a->store, remove_token, &c, err) < 0)
+        return -(int)err->code;
+    if (!c.count)
+        return err_set(err, ERR_MISSING, "project \"%s\" has no token \"%.64s\" (muster project token "
+                       "list shows them)", project, id);
+    return reload(a, err);
+}
+
+int auth_job_token(struct auth *a, const char *project, char out[AUTH_TOKEN], struct err *err)
+{
+    if (!auth_project_exists(a, project))
+        return err_set(err, ERR_MISSING, "there is no project \"%.64s\"", project);
+    job_token(a, project, out);
+    return 0;
+}
+
+/* ------------------------------------------------------------ values */
+
+static int set_value(sqlite3 *db, void *arg, struct err *err)
+{
+    const struct change *c = arg;
+
+    if (need_project(db, c->project, err) < 0)
+        return -(int)err->code;
+    return store_run(db, err, "INSERT OR REPLACE INTO project_values VALUES (?, ?, ?, ?, ?)", "isssd",
+                     (int64_t)c->kind, c->project, c->name, c->value, c->now);
+}
+
+int auth_value_set(struct auth *a, enum auth_kind kind, const char *project, const char *name,
+                   const char *value, struct err *err)
+{
+    struct change c = { .project = project, .name = name, .value = value, .kind = (int)kind,
+                        .now = clock_wall() };
+
+    if (value_name_check(name, err) < 0)
+        return -(int)err->code;
+    if (strlen(value) > AUTH_VALUE_MAX)
+        return err_set(err, ERR_INVALID, "the value of \"%s\" is longer than %d kB", name,
+                       AUTH_VALUE_MAX >> 10);
+    return store_write(a->store, set_value, &c, err);
+}
+
+static int remove_value(sqlite3 *db, void *arg, struct err *err)
+{
+    struct change *c = arg;
+    int rc = store_run(db, err,
+                       "DELETE FROM project_values WHERE kind = ? AND project = ? AND name = ?",
+                       "iss", (int64_t)c->kind, c->project, c->name);
+    c->count = sqlite3_changes(db);
+    return rc;
+}
+
+static const char *kind_name(enum auth_kind kind)
+{
+    return kind == AUTH_SECRET ? "secret" : "config value";
+}
+
+int auth_value_remove(struct auth *a, enum auth_kind kind, const char *project, const char *name,
+                      struct err *err)
+{
+    struct change c = { .project = project, .name = name, .kind = (int)kind };
+
+    if (store_write(a->store, remove_value, &c, err) < 0)
+        return -(int)err->code;
+    return c.count ? 0 : err_set(err, ERR_MISSING, "project \"%s\" has no %s \"%.64s\"", project,
+                                 kind_name(kind), name);
+}
+
+/* ------------------------------------------------------------ lists */
+
+struct listing {
+    const char *project, *name;
+    int kind;
+    json_t *rows;
+    char *value;
+};
+
+static int list_projects(sqlite3 *db, void *arg, struct err *err)
+{
+    struct listing *l = arg;
+    sqlite3_stmt *st = store_sql(db, "SELECT name, created FROM projects ORDER BY name", err);
+    int rc = st ? 1 : -(int)err->code;
+
+    while (rc > 0 && (rc = store_step(st, err)) > 0)
+        json_array_append_new(l->rows, json_pack("{s:s, s:f}", "name", sqlite3_column_text(st, 0),
+                                                 "created", sqlite3_column_double(st, 1)));
+    return rc;
+}
+
+static int list_tokens(sqlite3 *db, void *arg, struct err *err)
+{
+    struct listing *l = arg;
+    sqlite3_stmt *st = store_sql(db, "SELECT substr(hash, 1, 12), project, label, created FROM tokens "
+                                 "WHERE ?1 IS NULL OR project = ?1 ORDER BY project, created", err);
+    int rc = st ? store_bind(st, err, "s", l->project) : -(int)err->code;
+
+    for (rc = rc < 0 ? rc : 1; rc > 0 && (rc = store_step(st, err)) > 0;)
+        json_array_append_new(l->rows, json_pack("{s:s, s:s, s:s, s:f}",
+            "id", sqlite3_column_text(st, 0), "project", sqlite3_column_text(st, 1),
+            "label", sqlite3_column_text(st, 2), "created", sqlite3_column_double(st, 3)));
+    return rc;
+}
+
+static int list_values(sqlite3 *db, void *arg, struct err *err)
+{
+    struct listing *l = arg;
+    sqlite3_stmt *st = store_sql(db, "SELECT name, updated, value FROM project_values "
+                                 "WHERE kind = ? AND project = ? ORDER BY name", err);
+    int rc = st ? store_bind(st, err, "is", (int64_t)l->kind, l->project) : -(int)err->code;
+
+    for (rc = rc < 0 ? rc : 1; rc > 0 && (rc = store_step(st, err)) > 0;) {
+        json_t *row = json_pack("{s:s, s:f}", "name", sqlite3_column_text(st, 0), "updated",
+                                sqlite3_column_double(st, 1));
+        if (l->kind == AUTH_CONFIG)
+            json_object_set_new(row, "value", json_string((const char *)sqlite3_column_text(st, 2)));
+        json_array_append_new(l->rows, row);
+    }
+    return rc;
+}
+
+static int list(struct auth *a, int (*fn)(sqlite3 *, void *, struct err *), struct listing *l,
+                json_t **out, struct err *err)
+{
+    OWN_JSON json_t *rows = json_array();
+
+    l->rows = rows;
+    if (!rows)
+        return err_set(err, ERR_NOMEM, "no memory for a list");
+    if (store_read(a->store, fn, l, err) < 0)
+        return -(int)err->code;
+    *out = TAKE(rows);
+    return 0;
+}
+
+int auth_project_list(struct auth *a, json_t **out, struct err *err)
+{
+    return list(a, list_projects, &(struct listing){ 0 }, out, err);
+}
+
+int auth_token_list(struct auth *a, const char *project, json_t **out, struct err *err)
+{
+    return list(a, list_tokens, &(struct listing){ .project = project }, out, err);
+}
+
+int auth_value_list(struct auth *a, enum auth_kind kind, const char *project, json_t **out,
+                    struct err *err)
+{
+    return list(a, list_values, &(struct listing){ .project = project, .kind = (int)kind }, out, err);
+}
+
+static int get_value(sqlite3 *db, void *arg, struct err *err)
+{
+    struct listing *l = arg;
+    sqlite3_stmt *st = store_sql(db, "SELECT value FROM project_values "
+                                 "WHERE kind = ? AND project = ? AND name = ?", err);
+
+    if (!st || store_bind(st, err, "iss", (int64_t)l->kind, l->project, l->name) < 0)
+        return -(int)err->code;
+    int rc = store_step(st, err);
+    if (rc > 0 && !(l->value = strdup((const char *)sqlite3_column_text(st, 0))))
+        return err_set(err, ERR_NOMEM, "no memory for a value");
+    return rc < 0 ? rc : 0;
+}
+
+int auth_value_get(struct auth *a, enum auth_kind kind, const char *project, const char *name,
+                   char **out, struct err *err)
+{
+    struct listing l = { .project = project, .name = name, .kind = (int)kind };
+
+    if (store_read(a->store, get_value, &l, err) < 0)
+        return -(int)err->code;
+    if (!l.value)
+        return err_set(err, ERR_MISSING, "project \"%s\" has no %s \"%.64s\" (muster %s set %s)",
+                       project, kind_name(kind), name, kind == AUTH_SECRET ? "secret" : "config",
+                       name);
+    *out = l.value;
+    return 0;
+}

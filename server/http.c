@@ -1,0 +1,518 @@
+/* server/http.c - the threads: loops that wait for sockets, a pool that waits for disks */
+#include "server/http.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <limits.h>
+#include <netinet/tcp.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "server/http_int.h"
+
+enum { EVENTS = 64, STALL_MS = 200, POOL_IDLE_S = 10, STACK = 512 << 10 };
+
+const double http_bucket_s[HTTP_BUCKETS] = { 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01,
+                                             0.05, 0.25, 1, 10, 1e300 };
+
+/* ------------------------------------------------------------ the pool */
+
+static struct conn *pool_take(struct http *h)
+{
+    struct conn *c = h->pool_first;
+
+    if (c) {
+        h->pool_first = c->queued;
+        if (!c->queued)
+            h->pool_last = NULL;
+        c->queued = NULL;
+        h->pool_queued--;
+    }
+    return c;
+}
+
+static void give_back(struct conn *c)
+{
+    struct loop *l = c->loop;
+
+    pthread_mutex_lock(&l->lock);
+    const bool first = !l->done;
+    c->queued = l->done;
+    l->done = c;
+    pthread_mutex_unlock(&l->lock);
+    if (first && eventfd_write(l->event, 1) < 0)
+        abort();                /* a counter cannot be full of ones */
+}
+
+/* Ends after a while without work. */
+static void *pool_thread(void *arg)
+{
+    struct http *h = arg;
+
+    pthread_mutex_lock(&h->pool_lock);
+    for (;;) {
+        struct conn *c = pool_take(h);
+        if (c) {
+            pthread_mutex_unlock(&h->pool_lock);
+            conn_run(c);
+            give_back(c);
+            pthread_mutex_lock(&h->pool_lock);
+            continue;
+        }
+        struct timespec until;
+        clock_gettime(CLOCK_MONOTONIC, &until);
+        until.tv_sec += POOL_IDLE_S;
+        h->pool_idle++;
+        int rc = atomic_load(&h->stopping) ? ETIMEDOUT
+            : pthread_cond_timedwait(&h->pool_news, &h->pool_lock, &until);
+        h->pool_idle--;
+        if (rc == ETIMEDOUT && !h->pool_first)
+            break;
+    }
+    h->pool_threads--;
+    pthread_cond_broadcast(&h->pool_gone);
+    pthread_mutex_unlock(&h->pool_lock);
+    return NULL;
+}
+
+static int start_thread(pthread_t *out, void *(*run)(void *), void *arg, bool detached)
+{
+    pthread_attr_t attr;
+
+    pthread_attr_init(&attr);
+    pthread_attr_setstacksize(&attr, STACK);
+    if (detached)
+        pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+    int rc = pthread_create(out, &attr, run, arg);
+    pthread_attr_destroy(&attr);
+    return rc;
+}
+
+void pool_give(struct http *h, struct conn *c)
+{
+    pthread_t thread;
+
+    pthread_mutex_lock(&h->pool_lock);
+    c->queued = NULL;
+    *(h->pool_last ? &h->pool_last->queued : &h->pool_first) = c;
+    h->pool_last = c;
+    h->pool_queued++;
+    if (h->pool_queued > h->pool_idle && h->pool_threads < h->config.waiters) {
+        if (start_thread(&thread, pool_thread, h, true) == 0)
+            h->pool_threads++;
+        else if (!h->pool_threads)
+            abort();            /* no thread at all: nobody would ever answer */
+    }
+    pthread_cond_signal(&h->pool_news);
+    pthread_mutex_unlock(&h->pool_lock);
+}
+
+/* ------------------------------------------------------------ who is connected */
+
+static bool admit(struct http *h, const struct in6_addr *peer)
+{
+    bool ok = false;
+    int i = 0;
+
+    pthread_mutex_lock(&h->lock);
+    while (i < h->n_peers && memcmp(&h->peers[i].address, peer, sizeof *peer))
+        i++;
+    if (h->n_conns < h->config.connections && i == h->n_peers && h->n_peers == h->cap_peers) {
+        int cap = h->cap_peers ? 2 * h->cap_peers : 16;
+        struct peer *grown = realloc(h->peers, (size_t)cap * sizeof *grown);
+        if (grown) {
+            h->peers = grown;
+            h->cap_peers = cap;
+        }
+    }
+    if (h->n_conns < h->config.connections && i < h->cap_peers) {
+        if (i == h->n_peers)
+            h->peers[h->n_peers++] = (struct peer){ *peer, 0 };
+        ok = h->peers[i].n < h->config.per_host;
+        h->peers[i].n += ok;
+        h->n_conns += ok;
+    }
+    pthread_mutex_unlock(&h->lock);
+    return ok;
+}
+
+void http_conn_gone(struct http *h, const struct in6_addr *peer)
+{
+    pthread_mutex_lock(&h->lock);
+    for (int i = 0; i < h->n_peers; i++)
+        if (!memcmp(&h->peers[i].address, peer, sizeof *peer)) {
+            if (--h->peers[i].n == 0)
+                h->peers[i] = h->peers[--h->n_peers];
+            break;
+        }
+    h->n_conns--;
+    pthread_cond_broadcast(&h->changed);
+    pthread_mutex_unlock(&h->lock);
+}
+
+static struct in6_addr address_of(const struct sockaddr_storage *from)
+{
+    struct in6_addr out = { 0 };
+
+    if (from->ss_family == AF_INET6)
+        out = ((const struct sockaddr_in6 *)from)->sin6_addr;
+    else if (from->ss_family == AF_INET)
+        memcpy(&out.s6_addr[12], &((const struct sockaddr_in *)from)->sin_addr, 4);
+    return out;
+}
+
+static void turn_away(struct loop *l, int fd)
+{
+    static const char full[] = "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\n"
+        "Content-Length: 0\r\nConnection: close\r\n\r\n";
+
+    if (!l->http->tls && send(fd, full, sizeof full - 1, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
+        errno = 0;              /* it is closed in any case */
+    close(fd);
+    atomic_fetch_add(&l->by_status[0], 1);
+}
+
+/* Connections go to the loops in turn. */
+static void accept_all(struct loop *l)
+{
+    struct http *h = l->http;
+
+    for (;;) {
+        struct sockaddr_storage from;
+        socklen_t n = sizeof from;
+        int fd = accept4(h->config.listen_fd, (struct sockaddr *)&from, &n,
+                         SOCK_NONBLOCK | SOCK_CLOEXEC);
+        if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)) {
+            epoll_ctl(l->epoll, EPOLL_CTL_DEL, h->config.listen_fd, NULL);
+            h->accept_after = l->now + 0.1;
+            loop_sweep_by(l, h->accept_after);
+        }
+        if (fd < 0)
+            return;
+        struct in6_addr peer = address_of(&from);
+        if (!admit(h, &peer)) {
+            turn_away(l, fd);
+            continue;
+        }
+        atomic_fetch_add(&h->n_all, 1);
+        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &(int){ 1 }, sizeof(int));
+        struct loop *to = &h->loops[h->next_loop++ % h->n_loops];
+        struct conn *c = conn_new(to, fd, &peer);
+        if (!c) {
+            close(fd);
+            http_conn_gone(h, &peer);
+        } else if (to == l) {
+            conn_start(c);
+        } else {
+            pthread_mutex_lock(&to->lock);
+            c->queued = to->fresh;
+            to->fresh = c;
+            pthread_mutex_unlock(&to->lock);
+            if (eventfd_write(to->event, 1) < 0)
+                abort();
+        }
+    }
+}
+
+/* ------------------------------------------------------------ a loop */
+
+static void loop_wake(struct loop *l)
+{
+    if (!atomic_exchange(&l->wake, true) && eventfd_write(l->event, 1) < 0)
+        abort();
+}
+
+void http_wake(struct server *s)
+{
+    struct http *h = s->http;
+
+    if (!h || atomic_load(&h->n_streams) == 0)
+        return;
+    for (int i = 0; i < h->n_loops; i++)
+        loop_wake(&h->loops[i]);
+}
+
+void loop_sweep_by(struct loop *l, double when)
+{
+    if (!l->next_sweep || when < l->next_sweep)
+        l->next_sweep = when;
+}
+
+static void update_date(struct loop *l)
+{
+    time_t now = (time_t)clock_wall();
+    struct tm tm;
+
+    if (now == l->date_s)
+        return;
+    l->date_s = now;
+    strftime(l->date, sizeof l->date, "%a, %d %b %Y %H:%M:%S GMT", gmtime_r(&now, &tm));
+}
+
+/* What others have put here: new connections, those that the pool is done with. */
+static void take_lists(struct loop *l)
+{
+    pthread_mutex_lock(&l->lock);
+    struct conn *fresh = TAKE(l->fresh), *done = TAKE(l->done);
+    pthread_mutex_unlock(&l->lock);
+    while (fresh) {
+        struct conn *c = fresh;
+        fresh = c->queued;
+        c->queued = NULL;
+        conn_start(c);
+    }
+    while (done) {
+        struct conn *c = done;
+        done = c->queued;
+        c->queued = NULL;
+        conn_back(c);
+    }
+}
+
+static void go_stalled(struct loop *l)
+{
+    for (struct conn *c = l->first, *next; c && l->n_stalled; c = next) {
+        next = c->next;
+        if (c->stalled)
+            conn_go(c);
+    }
+}
+
+/* Closes what took too long; when draining, what is between two requests. */
+static void sweep(struct loop *l)
+{
+    struct http *h = l->http;
+    const bool draining = atomic_load(&h->draining);
+
+    l->next_sweep = 0;
+    if (l->number == 0 && h->accept_after && l->now >= h->accept_after && !draining) {
+        struct epoll_event ev = { EPOLLIN, { .ptr = NULL } };
+        h->accept_after = 0;
+        epoll_ctl(l->epoll, EPOLL_CTL_ADD, h->config.listen_fd, &ev);
+    }
+    for (struct conn *c = l->first, *next; c; c = next) {
+        next = c->next;
+        if (c->state == CONN_BUSY || c->stalled)
+            continue;
+        if (l->now >= c->deadline || (draining && c->state == CONN_HEAD && !c->in_n)
+            || atomic_load(&h->stopping))
+            conn_close(c);
+        else
+            loop_sweep_by(l, c->deadline);
+    }
+}
+
+static void on_event(struct loop *l, const struct epoll_event *ev)
+{
+    struct conn *c = ev->data.ptr;
+
+    if (!c) {
+        accept_all(l);
+        return;
+    }
+    if (ev->data.ptr == l) {
+        eventfd_t count;
+        eventfd_read(l->event, &count);
+        return;                 /* the lists are looked at after every round */
+    }
+    if (ev->events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR))
+        c->readable = true;
+    if (ev->events & (EPOLLOUT | EPOLLHUP | EPOLLERR))
+        c->writable = true;
+    if (ev->events & (EPOLLHUP | EPOLLERR | EPOLLRDHUP)) {
+        c->hung_up = true;
+        c->eof |= c->state == CONN_STREAM;
+    }
+    conn_go(c);
+}
+
+static void *loop_thread(void *arg)
+{
+    struct loop *l = arg;
+    struct http *h = l->http;
+    struct epoll_event events[EVENTS];
+    bool listening = l->number == 0;
+
+    for (;;) {
+        double left = l->next_sweep ? (l->next_sweep - clock_seconds()) * 1000 + 1 : -1;
+        int wait = l->next_sweep ? (left < 0 ? 0 : left < 1e6 ? (int)left : 1000000) : -1;
+        if (l->n_stalled && (wait < 0 || wait > STALL_MS))
+            wait = STALL_MS;
+        int n = epoll_wait(l->epoll, events, EVENTS, wait);
+        l->now = clock_seconds();
+        update_date(l);
+        for (int i = 0; i < n; i++)
+            on_event(l, &events[i]);
+        take_lists(l);
+        if (atomic_exchange(&l->wake, false) || n == 0)
+            go_stalled(l);
+        const bool draining = atomic_load(&h->draining);
+        if (draining && listening) {
+            epoll_ctl(l->epoll, EPOLL_CTL_DEL, h->config.listen_fd, NULL);
+            listening = false;
+        }
+        if (draining || (l->next_sweep && l->now >= l->next_sweep))
+            sweep(l);
+        if (atomic_load(&h->stopping) && !l->n_busy) {
+            while (l->first)
+                conn_close(l->first);
+            return NULL;
+        }
+    }
+}
+
+/* ------------------------------------------------------------ start and end */
+
+static int cores(void)
+{
+    long n = sysconf(_SC_NPROCESSORS_ONLN);
+    return n < 1 ? 1 : n > 4 ? 4 : (int)n;
+}
+
+static int loop_init(struct http *h, int i, struct err *err)
+{
+    struct loop *l = &h->loops[i];
+    struct epoll_event news = { EPOLLIN, { .ptr = l } }, listen = { EPOLLIN, { .ptr = NULL } };
+
+    l->http = h;
+    l->number = i;
+    pthread_mutex_init(&l->lock, NULL);
+    l->epoll = epoll_create1(EPOLL_CLOEXEC);
+    l->event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    l->now = clock_seconds();
+    update_date(l);
+    if (l->epoll < 0 || l->event < 0 || epoll_ctl(l->epoll, EPOLL_CTL_ADD, l->event, &news) < 0
+        || (i == 0 && epoll_ctl(l->epoll, EPOLL_CTL_ADD, h->config.listen_fd, &listen) < 0))
+        return err_set(err, ERR_IO, "cannot watch connections: %s", strerror(errno));
+    return 0;
+}
+
+static void fill_defaults(struct http_config *c)
+{
+    struct rlimit files;
+
+    c->loops = c->loops ? c->loops : cores();
+    c->waiters = c->waiters ? c->waiters : 64;
+    c->connections = c->connections ? c->connections : 4096;
+    c->per_host = c->per_host ? c->per_host : 1024;
+    c->head_timeout_ms = c->head_timeout_ms ? c->head_timeout_ms : 10000;
+    c->idle_timeout_ms = c->idle_timeout_ms ? c->idle_timeout_ms : 75000;
+    c->head_max = c->head_max ? c->head_max : 64 << 10;
+    if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur < files.rlim_max) {
+        files.rlim_cur = files.rlim_max < 65536 ? files.rlim_max : 65536;
+        setrlimit(RLIMIT_NOFILE, &files);
+    }
+}
+
+int http_start(struct server *s, const struct http_config *config,
+               const struct protocol *const *protocols, struct http **out, struct err *err)
+{
+    struct http *h = calloc(1, sizeof *h);
+    pthread_condattr_t attr;
+
+    if (!h)
+        return err_set(err, ERR_NOMEM, "no memory for the server");
+    h->server = s;
+    h->config = *config;
+    h->protocols = protocols;
+    fill_defaults(&h->config);
+    pthread_mutex_init(&h->lock, NULL);
+    pthread_mutex_init(&h->pool_lock, NULL);
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&h->changed, &attr);
+    pthread_cond_init(&h->pool_news, &attr);
+    pthread_cond_init(&h->pool_gone, &attr);
+    pthread_condattr_destroy(&attr);
+    h->loops = calloc((size_t)h->config.loops, sizeof *h->loops);
+    if (!h->loops)
+        err_set(err, ERR_NOMEM, "no memory for the server");
+    else if (router_new(protocols, &h->router, err) == 0
+             && (!config->tls_cert || tls_open(config->tls_cert, config->tls_key, &h->tls, err) == 0))
+        for (; h->n_loops < h->config.loops; h->n_loops++)
+            if (loop_init(h, h->n_loops, err) < 0)
+                break;
+    for (int i = 0; !err->code && i < h->n_loops; i++, h->n_started++)
+        if (start_thread(&h->loops[i].thread, loop_thread, &h->loops[i], false))
+            err_set(err, ERR_AGAIN, "cannot start a thread");
+    if (err->code) {
+        h->config.listen_fd = -1;       /* it stays the caller's */
+        http_free(h);
+        return -(int)err->code;
+    }
+    *out = h;
+    return 0;
+}
+
+void http_drain(struct http *h, int timeout_ms)
+{
+    struct timespec until;
+
+    if (!h)
+        return;
+    atomic_store(&h->draining, true);
+    for (int i = 0; i < h->n_loops; i++)
+        loop_wake(&h->loops[i]);
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += timeout_ms / 1000;
+    until.tv_nsec += timeout_ms % 1000 * 1000000L;
+    until.tv_sec += until.tv_nsec / 1000000000L;
+    until.tv_nsec %= 1000000000L;
+    pthread_mutex_lock(&h->lock);
+    while (h->n_conns && pthread_cond_timedwait(&h->changed, &h->lock, &until) != ETIMEDOUT)
+        ;
+    pthread_mutex_unlock(&h->lock);
+}
+
+void http_free(struct http *h)
+{
+    if (!h)
+        return;
+    atomic_store(&h->draining, true);
+    atomic_store(&h->stopping, true);
+    for (int i = 0; i < h->n_started; i++)
+        if (eventfd_write(h->loops[i].event, 1) < 0)
+            abort();
+    for (int i = 0; i < h->n_started; i++)
+        pthread_join(h->loops[i].thread, NULL);
+    pthread_mutex_lock(&h->pool_lock);
+    pthread_cond_broadcast(&h->pool_news);
+    while (h->pool_threads)
+        pthread_cond_wait(&h->pool_gone, &h->pool_lock);
+    pthread_mutex_unlock(&h->pool_lock);
+    for (int i = 0; i < h->n_loops; i++) {
+        close(h->loops[i].epoll);
+        close(h->loops[i].event);
+        pthread_mutex_destroy(&h->loops[i].lock);
+    }
+    if (h->config.listen_fd >= 0)
+        close(h->config.listen_fd);
+    router_free(h->router);
+    tls_close(h->tls);
+    free(h->loops);
+    free(h->peers);
+    free(h);
+}
+
+void http_stats(struct http *h, struct http_stats *out)
+{
+    *out = (struct http_stats){ .connections_all = h->n_all, .streams_open = h->n_streams };
+    for (int i = 0; i < h->n_loops; i++) {
+        struct loop *l = &h->loops[i];
+        for (int k = 0; k < 6; k++)
+            out->by_status[k] += l->by_status[k];
+        for (int k = 0; k < HTTP_BUCKETS; k++)
+            out->latency[k] += l->latency[k];
+        out->latency_sum_s += (double)l->latency_us / 1e6;
+        out->bytes_in += l->bytes_in;
+        out->bytes_out += l->bytes_out;
+    }
+    pthread_mutex_lock(&h->lock);
+    out->connections_open = (uint64_t)h->n_conns;
+    pthread_mutex_unlock(&h->lock);
+}

@@ -1,0 +1,221 @@
+/* server/server.c - the parts of a running server: opened in order, closed the other way round */
+#include "server/server.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+
+#include "base/clock.h"
+#include "base/files.h"
+#include "server/auth.h"
+
+/* ------------------------------------------------------------ the parts */
+
+/* In the order in which they start; one may use those before it. */
+static const struct part {
+    const char *name;
+    int (*start)(struct server *s, struct err *err);
+    void (*stop)(struct server *s);
+} parts[];
+
+static int start_store(struct server *s, struct err *err)
+{
+    return store_open(s->data_dir, &s->store, err);
+}
+
+static void stop_store(struct server *s)
+{
+    store_free(TAKE(s->store));
+}
+
+static int start_auth(struct server *s, struct err *err)
+{
+    return auth_new(s, &s->auth, err);
+}
+
+static void stop_auth(struct server *s)
+{
+    auth_free(TAKE(s->auth));
+}
+
+static const struct part parts[] = {
+    { "store", start_store, stop_store },
+    { "auth", start_auth, stop_auth },
+};
+enum { PARTS = sizeof parts / sizeof parts[0] };
+
+/* ------------------------------------------------------------ the address */
+
+static bool is_loopback(const struct sockaddr *a)
+{
+    if (a->sa_family == AF_INET)
+        return ntohl(((const struct sockaddr_in *)a)->sin_addr.s_addr) >> 24 == 127;
+    return a->sa_family == AF_INET6
+        && IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)a)->sin6_addr);
+}
+
+static int bind_one(const struct addrinfo *at, const char *name, int port, int *out,
+                    struct err *err)
+{
+    OWN_FD int fd = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+    if (fd < 0)
+        return err_set(err, ERR_IO, "cannot make a socket: %s", strerror(errno));
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &(int){ 1 }, sizeof(int));
+    if (bind(fd, at->ai_addr, at->ai_addrlen) < 0 || listen(fd, 1024) < 0)
+        return errno == EADDRINUSE
+            ? err_set(err, ERR_CONFLICT, "port %d of %s is taken: another server may run there "
+                      "(--port 0 takes a free one)", port, name)
+            : err_set(err, ERR_IO, "cannot listen at %s port %d: %s", name, port, strerror(errno));
+    *out = fd;
+    fd = -1;
+    return 0;
+}
+
+static int open_socket(const struct server_config *c, int *out, struct err *err)
+{
+    const char *name = c->listen ? c->listen : "127.0.0.1";
+    const int port = c->port < 0 ? SERVER_PORT : c->port;
+    struct addrinfo hints = { .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM,
+                              .ai_flags = AI_PASSIVE }, *at = NULL;
+    char digits[16];
+
+    if (port > 65535)
+        return err_set(err, ERR_INVALID, "--port %d: a port is a number up to 65535", port);
+    snprintf(digits, sizeof digits, "%d", port);
+    int rc = getaddrinfo(name, digits, &hints, &at);
+    if (rc || !at)
+        return err_set(err, ERR_INVALID, "--listen %.64s: %s (an address of this machine, or its "
+                       "name)", name, gai_strerror(rc));
+    if (!c->http.tls_cert && !is_loopback(at->ai_addr))
+        rc = err_set(err, ERR_DENIED, "--listen %.64s is beyond this machine: tokens would cross the "
+                     "network in the clear (give --tls-cert and --tls-key)", name);
+    else
+        rc = bind_one(at, name, port, out, err);
+    freeaddrinfo(at);
+    return rc;
+}
+
+/* What clients on this machine are told: the socket's own address, loopback when it is all of them. */
+static int say_address(struct server *s, int fd, bool tls, const char *name, struct err *err)
+{
+    struct sockaddr_storage own;
+    socklen_t n = sizeof own;
+    char host[64], port[16];
+
+    if (getsockname(fd, (struct sockaddr *)&own, &n) < 0
+        || getnameinfo((struct sockaddr *)&own, n, host, sizeof host, port, sizeof port,
+                       NI_NUMERICHOST | NI_NUMERICSERV))
+        return err_set(err, ERR_IO, "the socket has no address");
+    if (!strcmp(host, "0.0.0.0"))
+        snprintf(host, sizeof host, "127.0.0.1");
+    if (!strcmp(host, "::"))
+        snprintf(host, sizeof host, "::1");
+    const char *shown = tls && name ? name : host;
+    const bool colon = strchr(shown, ':') != NULL;
+    snprintf(s->address, sizeof s->address, "%s://%s%.64s%s:%s", tls ? "https" : "http",
+             colon ? "[" : "", shown, colon ? "]" : "", port);
+    return 0;
+}
+
+/* ------------------------------------------------------------ the data directory */
+
+static int lock_data(struct server *s, struct err *err)
+{
+    OWN_MEM char *path = NULL;
+
+    if (files_mkdir(s->data_dir, err) < 0)
+        return -(int)err->code;
+    if (chmod(s->data_dir, 0700) < 0)
+        return err_set(err, ERR_IO, "cannot keep %s to its owner: %s", s->data_dir, strerror(errno));
+    if (asprintf(&path, "%s/server.lock", s->data_dir) < 0)
+        return err_set(err, ERR_NOMEM, "no memory for a path");
+    s->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (s->lock_fd < 0)
+        return err_set(err, ERR_IO, "cannot open %s: %s", path, strerror(errno));
+    if (flock(s->lock_fd, LOCK_EX | LOCK_NB) < 0)
+        return err_set(err, ERR_CONFLICT, "a server runs on %s already (muster env points to it; "
+                       "--data-dir makes another)", s->data_dir);
+    return 0;
+}
+
+static char *json_path(const struct server *s)
+{
+    char *path;
+    return asprintf(&path, "%s/server.json", s->data_dir) < 0 ? NULL : path;
+}
+
+static int write_json(const struct server *s, struct err *err)
+{
+    OWN_MEM char *path = json_path(s);
+    OWN_JSON json_t *doc = json_pack("{s:s, s:i, s:f, s:s}", "address", s->address, "pid",
+                                     (int)getpid(), "started", s->started, "version", MUSTER_VERSION);
+    OWN_MEM char *text = doc ? json_dumps(doc, JSON_INDENT(2)) : NULL;
+
+    if (!path || !text)
+        return err_set(err, ERR_NOMEM, "no memory for server.json");
+    return files_write(path, text, strlen(text), err);
+}
+
+/* ------------------------------------------------------------ start and stop */
+
+static int start_parts(struct server *s, struct err *err)
+{
+    for (int i = 0; i < PARTS; i++)
+        if (parts[i].start(s, err) < 0)
+            return err_add(err, "starting the %s", parts[i].name);
+    return 0;
+}
+
+int server_start(struct server *s, const struct server_config *config,
+                 const struct protocol *const *protocols, struct err *err)
+{
+    struct http_config http = config->http;
+    int fd = config->listen_fd;
+
+    *s = (struct server){ .data_dir = config->data_dir, .lock_fd = -1, .started = clock_wall(),
+                          .load_limit = config->load_limit > 0 ? config->load_limit : 0.9 };
+    umask(077);
+    if (lock_data(s, err) < 0 || (fd < 0 && open_socket(config, &fd, err) < 0)
+        || say_address(s, fd, http.tls_cert != NULL, config->listen, err) < 0
+        || start_parts(s, err) < 0) {
+        if (fd >= 0)
+            close(fd);
+        server_stop(s, 0);
+        return -(int)err->code;
+    }
+    http.listen_fd = fd;
+    if (http_start(s, &http, protocols, &s->http, err) < 0) {
+        close(fd);
+        server_stop(s, 0);
+        return -(int)err->code;
+    }
+    if (write_json(s, err) < 0) {
+        server_stop(s, 0);
+        return -(int)err->code;
+    }
+    return 0;
+}
+
+void server_stop(struct server *s, int drain_ms)
+{
+    OWN_MEM char *path = json_path(s);
+
+    /* Before anything ends: who looks for the server is not sent to one that is going. */
+    if (s->http && path)
+        unlink(path);
+    http_drain(s->http, drain_ms);
+    struct http *h = s->http;
+    s->http = NULL;             /* nobody wakes it any more */
+    http_free(h);
+    for (int i = PARTS - 1; i >= 0; i--)
+        parts[i].stop(s);
+    if (s->lock_fd >= 0)
+        close(s->lock_fd);
+    s->lock_fd = -1;
+}
