@@ -101,6 +101,19 @@ static int open_socket(const struct server_config *c, int *out, struct err *err)
     return rc;
 }
 
+static int adopt_socket(int fd, struct err *err)
+{
+    int listens = 0;
+    socklen_t n = sizeof listens;
+
+    if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &n) < 0 || !listens)
+        return err_set(err, ERR_INVALID, "LISTEN_FDS is set, but what was passed is no listening "
+                       "socket");
+    if (fcntl(fd, F_SETFL, O_NONBLOCK) < 0 || fcntl(fd, F_SETFD, FD_CLOEXEC) < 0)
+        return err_set(err, ERR_IO, "the socket that was passed does not obey: %s", strerror(errno));
+    return 0;
+}
+
 /* What clients on this machine are told: the socket's own address, loopback when it is all of them. */
 static int say_address(struct server *s, int fd, bool tls, const char *name, struct err *err)
 {
@@ -181,7 +194,8 @@ int server_start(struct server *s, const struct server_config *config,
     *s = (struct server){ .data_dir = config->data_dir, .lock_fd = -1, .started = clock_wall(),
                           .load_limit = config->load_limit > 0 ? config->load_limit : 0.9 };
     umask(077);
-    if (lock_data(s, err) < 0 || (fd < 0 && open_socket(config, &fd, err) < 0)
+    if (lock_data(s, err) < 0
+        || (fd < 0 ? open_socket(config, &fd, err) : adopt_socket(fd, err)) < 0
         || say_address(s, fd, http.tls_cert != NULL, config->listen, err) < 0
         || start_parts(s, err) < 0) {
         if (fd >= 0)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from hosts import Alone
+from server import server  # noqa: F401 (a fixture of every file)
 
 ROOT = Path(os.environ.get("MUSTER_ROOT", Path(__file__).resolve().parents[2]))
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "muster"

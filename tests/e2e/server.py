@@ -1,0 +1,140 @@
+"""A server under test: its own data directory, a free port, gone at the end.
+
+`server` (a fixture, one for each test) is running; Server(muster, folder).start() makes further ones.
+    status, headers, body = server.call("GET", "/api/jobs")
+    doc = server.json("POST", "/api/jobs", {...})             # fails the test unless 2xx
+    muster("jobs", "list", env=server.env)                    # CLI commands that call it
+    server.kill(); server.start()                             # kill -9, and again
+"""
+import http.client
+import json
+import os
+import re
+import signal
+import subprocess
+import time
+import urllib.parse
+from pathlib import Path
+
+import pytest
+
+
+class Server:
+    def __init__(self, muster, data_dir, *args, env=None):
+        self.binary = getattr(muster, "path", muster)
+        self.data_dir = Path(data_dir)
+        self.args = [str(a) for a in args]
+        self.extra = env or {}
+        self.process = None
+        self.address = None
+
+    def start(self, *args, wait=20):
+        """Returns when it answers. Further arguments are for this start alone."""
+        self.data_dir.parent.mkdir(parents=True, exist_ok=True)
+        self.log = open(self.data_dir.parent / f"{self.data_dir.name}.log", "ab")
+        self.process = subprocess.Popen(
+            [self.binary, "serve", "--data-dir", str(self.data_dir), "--port", "0", *self.args,
+             *map(str, args)],
+            stdout=self.log, stderr=subprocess.STDOUT, env={**os.environ, **self.extra})
+        until = time.monotonic() + wait
+        while time.monotonic() < until:
+            if self.process.poll() is not None:
+                raise AssertionError(f"muster serve: exit {self.process.returncode}\n{self.said()}")
+            try:
+                doc = json.loads((self.data_dir / "server.json").read_text())
+                if doc["pid"] == self.process.pid:
+                    self.address = doc["address"]
+                    return self
+            except (OSError, ValueError):
+                pass
+            time.sleep(0.01)
+        self.kill()
+        raise AssertionError(f"muster serve did not answer in {wait} s\n{self.said()}")
+
+    def said(self):
+        """All that it printed."""
+        return (self.data_dir.parent / f"{self.data_dir.name}.log").read_text(errors="replace")
+
+    def stop(self, wait=20):
+        """SIGTERM, and its exit code."""
+        if self.process is None:
+            return None
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        try:
+            return self.process.wait(wait)
+        finally:
+            if self.process.poll() is None:
+                self.process.kill()
+                self.process.wait()
+            self.log.close()
+
+    def kill(self):
+        if self.process and self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        self.log.close()
+
+    @property
+    def port(self):
+        return urllib.parse.urlsplit(self.address).port
+
+    @property
+    def token(self):
+        return (self.data_dir / "token").read_text().strip()
+
+    @property
+    def url(self):
+        """With the token in the path, for clients that send no header."""
+        return f"{self.address}/k/{self.token}"
+
+    @property
+    def env(self):
+        """For muster's own commands."""
+        return {"MUSTER_SERVER": self.address, "MUSTER_TOKEN": self.token,
+                "MUSTER_DATA_DIR": str(self.data_dir)}
+
+    def client_env(self, *args):
+        """What `muster env` prints, for gcloud, gcsfs, kfp ..."""
+        out = subprocess.run([self.binary, "env", *args], env={**os.environ, **self.env}, text=True,
+                             capture_output=True, check=True).stdout
+        shown = subprocess.run(["bash", "-c", out + "\nenv -0"], text=True, capture_output=True,
+                               check=True, env={"PATH": os.environ["PATH"]}).stdout
+        names = set(re.findall(r"^export (\w+)=", out, re.M))
+        pairs = (p.split("=", 1) for p in shown.split("\0") if "=" in p)
+        return {k: v for k, v in pairs if k in names}
+
+    def call(self, method, path, body=None, token=None, headers=None, timeout=60):
+        """(status, headers, bytes). The server's own token unless another, or "" for none."""
+        at = urllib.parse.urlsplit(self.address)
+        kind = http.client.HTTPSConnection if at.scheme == "https" else http.client.HTTPConnection
+        conn = kind(at.hostname, at.port, timeout=timeout)
+        headers = dict(headers or {})
+        if token != "":
+            headers.setdefault("Authorization", f"Bearer {token or self.token}")
+        if body is not None and not isinstance(body, (bytes, str)):
+            body = json.dumps(body)
+            headers.setdefault("Content-Type", "application/json")
+        try:
+            conn.request(method, path, body=body, headers=headers)
+            answer = conn.getresponse()
+            return answer.status, dict(answer.getheaders()), answer.read()
+        finally:
+            conn.close()
+
+    def json(self, method, path, body=None, **kw):
+        status, _, text = self.call(method, path, body, **kw)
+        assert 200 <= status < 300, f"{method} {path}: {status} {text[:2000]!r}"
+        return json.loads(text) if text else None
+
+    def __enter__(self):
+        return self if self.process else self.start()
+
+    def __exit__(self, *_):
+        self.stop()
+
+
+@pytest.fixture
+def server(muster, tmp_path):
+    with Server(muster, tmp_path / "data") as s:
+        yield s
