@@ -1,8 +1,8 @@
 /* drivers/journal.c - writes what a job prints: lines with times, in files of 16 MB
  *
  * Lines are gathered in `out` with the time at which their bytes were read and go to the file in one
- * write. If that fails, the file is cut back to the last whole line and the gathered ones are counted
- * as lost. A full disk is tried again with every batch: what is lost is what was printed meanwhile.
+ * write. If that fails, the file is cut back to the last whole line and the rest are counted as lost. A
+ * full disk is tried again with every batch: what is lost is what was printed meanwhile.
  */
 #include "drivers/journal.h"
 
@@ -250,22 +250,34 @@ void journal_say(struct journal *j, const char *fmt, ...)
 
 /* ------------------------------------------------------------------ the file */
 
-static bool write_all(struct journal *j)
+/* Returns how many bytes of whole lines are in the file for good. */
+static size_t write_lines(struct journal *j)
 {
-    for (size_t at = 0; at < j->out.n;) {
+    size_t at = 0;
+    while (at < j->out.n) {
         ssize_t n = write(j->fd, j->out.data + at, j->out.n - at);
         if (n < 0 && errno == EINTR)
             continue;
-        if (n <= 0) {
-            /* Readers take whole lines only, so they saw none of what is cut off here. */
-            if (ftruncate(j->fd, j->size) < 0)
-                open_file(j, j->file + 1);
-            return false;
-        }
+        if (n <= 0)
+            break;
         at += (size_t)n;
     }
-    j->size += (long long)j->out.n;
-    return true;
+    if (at < j->out.n) {
+        /* Readers take whole lines only, so nobody has seen what is cut off here. */
+        const char *end = memrchr(j->out.data, '\n', at);
+        at = end ? (size_t)(end + 1 - j->out.data) : 0;
+        if (ftruncate(j->fd, j->size + (long long)at) < 0)
+            open_file(j, j->file + 1);
+    }
+    return at;
+}
+
+static long long count_lines(const char *text, size_t n)
+{
+    long long lines = 0;
+    for (const char *p = text; (p = memchr(p, '\n', n - (size_t)(p - text))); p++)
+        lines++;
+    return lines;
 }
 
 void journal_flush(struct journal *j)
@@ -273,7 +285,8 @@ void journal_flush(struct journal *j)
     if (!j->batch && j->dropped == j->told)
         return;
     /* Said before the lines that follow the gap. */
-    if (j->dropped > j->told) {
+    bool tells = j->dropped > j->told;
+    if (tells) {
         OWN_BUF lines = j->out;
         buf_init(&j->out);
         put_head(j, 'm');
@@ -281,12 +294,13 @@ void journal_flush(struct journal *j)
         buf_append(&j->out, lines.data, lines.n);
         j->out.failed |= lines.failed;
     }
-    if (!j->out.failed && write_all(j)) {
-        j->lines += j->batch;
+    size_t n = j->out.failed ? 0 : write_lines(j);
+    long long kept = n ? count_lines(j->out.data, n) - tells : 0;
+    j->size += (long long)n;
+    if (n)
         j->told = j->dropped;
-    } else {
-        j->dropped += j->batch;
-    }
+    j->lines += kept;
+    j->dropped += j->batch - kept;
     j->batch = 0;
     if (j->out.failed)
         buf_done(&j->out);

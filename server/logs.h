@@ -32,7 +32,10 @@ struct log_line {
 
 /* Lines from the cursor on: `each` non-zero stops before that line is counted. Moves the cursor past what
  * was given. `search` NULL: all; else only lines that contain it (ASCII letters of either case). A line
- * that is still being written is left for the next call. Returns how many; no log yet: 0. */
+ * that is still being written is left for the next call. Returns how many; no log yet: 0. One call looks at
+ * LOGS_SCAN_BYTES at most, so a search that finds nothing may have more to look at: it has reached the end
+ * when the cursor no longer moves. */
+enum { LOGS_SCAN_BYTES = 32 << 20 };
 long logs_read(const char *dir, struct log_cursor *c, const char *search,
                int (*each)(void *arg, const struct log_line *l), void *arg, struct err *err);
 
