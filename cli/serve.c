@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "cli/cli.h"
 #include "cli/client.h"
+#include "protocols/console.h"
 #include "protocols/native.h"
 #include "server/auth.h"
 #include "server/server.h"
@@ -18,6 +19,7 @@
 /* The languages it speaks: a line a file of protocols/. */
 static const struct protocol *const protocols[] = {
     &protocol_native,
+    &protocol_console,
     NULL
 };
 

@@ -1,6 +1,7 @@
 """The console in a real browser. Pictures of what was seen stay in build/screens."""
 import os
 import shutil
+import time
 from pathlib import Path
 
 import pytest
@@ -35,7 +36,7 @@ def page(browser, server):
     page = context.new_page()
     thrown = []
     page.on("pageerror", lambda e: thrown.append(str(e)))
-    page.goto(f"{server.url}/login?token={server.token}")
+    page.goto(f"{server.address}/login?token={server.token}")
     page.wait_for_selector("h1:has-text('Jobs')")
     yield page
     context.close()
@@ -43,13 +44,21 @@ def page(browser, server):
 
 
 def submit(server, name, command, **more):
-    server.post("/api/jobs", {"name": name, "spec": {"kind": "command", "command": command, **more}})
+    server.json("POST", "/api/jobs", {"name": name, "spec": {"kind": "command", "command": command,
+                                                              **more}})
+
+
+def wait(server, name, state, seconds=30):
+    end = time.monotonic() + seconds
+    while (now := server.json("GET", f"/api/jobs/default/{name}"))["state"] != state:
+        assert time.monotonic() < end, now
+        time.sleep(0.02)
 
 
 def test_without_the_link_nothing_is_shown(browser, server):
     context = browser.new_context()
     page = context.new_page()
-    page.goto(server.url)
+    page.goto(server.address)
     page.wait_for_selector("text=Not logged in")
     context.close()
 
@@ -71,11 +80,11 @@ def test_curves_are_drawn_of_what_a_job_reports(page, server, screens):
               ">> metrics.jsonl; done")
     for name in ("curve-1", "curve-2"):
         submit(server, name, ["sh", "-c", script])
-        server.wait(name, "succeeded")
-    page.goto(f"{server.url}/#/jobs/default/curve-1")
+        wait(server, name, "succeeded")
+    page.goto(f"{server.address}/#/jobs/default/curve-1")
     page.wait_for_selector(".plot canvas")
     page.screenshot(path=screens / "curves.png")
-    page.goto(f"{server.url}/#/jobs")
+    page.goto(f"{server.address}/#/jobs")
     for name in ("curve-1", "curve-2"):
         page.check(f"input[aria-label='pick {name}']")
     page.click("text=Compare 2")
@@ -86,8 +95,8 @@ def test_curves_are_drawn_of_what_a_job_reports(page, server, screens):
 
 def test_cancel_and_run_again(page, server):
     submit(server, "sleeper", ["sleep", "600"])
-    server.wait("sleeper", "running")
-    page.goto(f"{server.url}/#/jobs/default/sleeper")
+    wait(server, "sleeper", "running")
+    page.goto(f"{server.address}/#/jobs/default/sleeper")
     page.click("button:has-text('Cancel')")
     page.wait_for_selector(".state.cancelled", timeout=20000)
     page.click("button:has-text('Run again')")
@@ -114,7 +123,7 @@ def test_upload_and_preview(page, screens, tmp_path):
 def test_it_fits_a_phone_in_the_dark(browser, server, screens):
     context = browser.new_context(viewport={"width": 390, "height": 800}, color_scheme="dark")
     page = context.new_page()
-    page.goto(f"{server.url}/login?token={server.token}")
+    page.goto(f"{server.address}/login?token={server.token}")
     page.wait_for_selector("h1:has-text('Jobs')")
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     page.screenshot(path=screens / "phone.png")
@@ -122,7 +131,7 @@ def test_it_fits_a_phone_in_the_dark(browser, server, screens):
 
 
 def test_the_first_paint_and_the_size(page, server):
-    page.goto(f"{server.url}/#/machine")
+    page.goto(f"{server.address}/#/machine")
     page.reload()
     page.wait_for_selector("h1:has-text('Machine')")
     paint = page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime")
