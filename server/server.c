@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/files.h"
 #include "server/auth.h"
+#include "server/objects.h"
 
 /* ------------------------------------------------------------ the parts */
 
@@ -43,9 +44,20 @@ static void stop_auth(struct server *s)
     auth_free(TAKE(s->auth));
 }
 
+static int start_objects(struct server *s, struct err *err)
+{
+    return objects_new(s, &s->objects, err);
+}
+
+static void stop_objects(struct server *s)
+{
+    objects_free(TAKE(s->objects));
+}
+
 static const struct part parts[] = {
     { "store", start_store, stop_store },
     { "auth", start_auth, stop_auth },
+    { "buckets", start_objects, stop_objects },
 };
 enum { PARTS = sizeof parts / sizeof parts[0] };
 

@@ -21,4 +21,18 @@ static void known_values(void **state)
     assert_int_equal(crc32c("", 0), 0);
 }
 
-CHECK_MAIN(known_values)
+static void pieces_and_the_slow_twin_agree(void **state)
+{
+    (void)state;
+    unsigned char bytes[1000];
+
+    for (size_t i = 0; i < sizeof bytes; i++)
+        bytes[i] = (unsigned char)(i * 97 >> 2);
+    for (size_t n = 0; n < sizeof bytes; n += 7) {
+        uint32_t whole = crc32c(bytes, n);
+        assert_int_equal(crc32c_by_table(bytes, n), whole);
+        assert_int_equal(crc32c_add(crc32c(bytes, n / 3), bytes + n / 3, n - n / 3), whole);
+    }
+}
+
+CHECK_MAIN(known_values, pieces_and_the_slow_twin_agree)

@@ -1,0 +1,294 @@
+/* server/objects_blob.c - content: on its way in, under its checksum, and out again
+ *
+ * A file is written to uploads/, synced, renamed to blobs/ab/REST, the folder synced: then its row may
+ * say that it is there. From before the rename until after the row the content is pinned, so that
+ * the sweeper does not take it for something that nobody names.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/crc32c.h"
+#include "server/objects_int.h"
+
+/* ------------------------------------------------------------ checksums */
+
+void digests_start(struct digests *d)
+{
+    sha256_start(&d->sha256);
+    md5_init(&d->md5);
+    d->crc32c = 0;
+}
+
+void digests_add(struct digests *d, const void *bytes, size_t n)
+{
+    /* In pieces that stay in the nearest cache: the second and third pass cost no memory traffic. */
+    for (const char *p = bytes; n;) {
+        size_t piece = n < 16384 ? n : 16384;
+        sha256_add(&d->sha256, p, piece);
+        md5_update(&d->md5, piece, (const uint8_t *)p);
+        d->crc32c = crc32c_add(d->crc32c, p, piece);
+        p += piece;
+        n -= piece;
+    }
+}
+
+void digests_finish(struct digests *d, struct object *out)
+{
+    struct digests copy = *d;
+    uint8_t md5[MD5_DIGEST_SIZE];
+    uint8_t big[4] = { (uint8_t)(d->crc32c >> 24), (uint8_t)(d->crc32c >> 16),
+                       (uint8_t)(d->crc32c >> 8), (uint8_t)d->crc32c };
+
+    sha256_finish_hex(&copy.sha256, out->sha256);
+    md5_digest(&copy.md5, sizeof md5, md5);
+    base64_text(md5, sizeof md5, out->md5);
+    base64_text(big, sizeof big, out->crc32c);
+}
+
+int digests_compare(const struct object *o, const struct objects_put *p, struct err *err)
+{
+    if (p->crc32c && *p->crc32c && strcmp(p->crc32c, o->crc32c))
+        return err_set(err, ERR_INVALID, "Provided CRC32C \"%.40s\" doesn't match calculated CRC32C "
+                       "\"%s\".", p->crc32c, o->crc32c);
+    if (p->md5 && *p->md5 && strcmp(p->md5, o->md5))
+        return err_set(err, ERR_INVALID, "Provided MD5 hash \"%.40s\" doesn't match calculated MD5 "
+                       "hash \"%s\".", p->md5, o->md5);
+    return 0;
+}
+
+/* ------------------------------------------------------------ files */
+
+void blob_path(const struct objects *o, const char *sha256, char out[PATH_MAX])
+{
+    snprintf(out, PATH_MAX, "%s/blobs/%.2s/%s", o->dir, sha256, sha256 + 2);
+}
+
+static int file_error(const char *what, struct err *err)
+{
+    if (errno == ENOSPC || errno == EDQUOT)
+        return err_set(err, ERR_IO, "%s: the disk is full (make room and try again)", what);
+    return err_set(err, ERR_IO, "%s: %s", what, strerror(errno));
+}
+
+int write_all(int fd, const void *bytes, size_t n, const char *what, struct err *err)
+{
+    for (const char *p = bytes; n;) {
+        ssize_t k = write(fd, p, n);
+        if (k < 0 && errno == EINTR)
+            continue;
+        if (k < 0)
+            return file_error(what, err);
+        p += k;
+        n -= (size_t)k;
+    }
+    return 0;
+}
+
+static int sync_folder(const char *path, struct err *err)
+{
+    OWN_FD int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+    if (fd < 0 || fsync(fd) < 0)
+        return file_error("syncing a folder of blobs", err);
+    return 0;
+}
+
+static int rename_blob(struct objects *o, const char *path, const char *sha256, struct err *err)
+{
+    char to[PATH_MAX], folder[PATH_MAX], parent[PATH_MAX];
+
+    blob_path(o, sha256, to);
+    snprintf(folder, sizeof folder, "%s", to);
+    *strrchr(folder, '/') = '\0';
+    if (mkdir(folder, 0700) == 0) {
+        snprintf(parent, sizeof parent, "%s", folder);
+        *strrchr(parent, '/') = '\0';
+        if (sync_folder(parent, err) < 0)
+            return -(int)err->code;
+    } else if (errno != EEXIST) {
+        return file_error("making a folder of blobs", err);
+    }
+    store_point("objects.rename");
+    if (rename(path, to) < 0)
+        return file_error("naming a blob", err);
+    store_point("objects.renamed");
+    return sync_folder(folder, err);
+}
+
+static void pin_add(struct objects *o, struct pin *p)
+{
+    pthread_mutex_lock(&o->pins_lock);
+    p->next = o->pins;
+    o->pins = p;
+    pthread_mutex_unlock(&o->pins_lock);
+}
+
+bool blob_pinned(const struct objects *o, const uint8_t sha256[SHA256_BYTES])
+{
+    for (const struct pin *p = o->pins; p; p = p->next)
+        if (!memcmp(p->sha256, sha256, SHA256_BYTES))
+            return true;
+    return false;
+}
+
+/* `failed`: the row did not come about; the file goes at once, unless others name it. */
+static void pin_remove(struct objects *o, struct pin *p, const char *sha256, bool failed)
+{
+    char path[PATH_MAX];
+
+    pthread_mutex_lock(&o->pins_lock);
+    struct pin **at = &o->pins;
+    while (*at != p)
+        at = &(*at)->next;
+    *at = p->next;
+    if (failed && !blob_pinned(o, p->sha256) && !blob_named(o, p->sha256)) {
+        blob_path(o, sha256, path);
+        unlink(path);
+    }
+    pthread_mutex_unlock(&o->pins_lock);
+}
+
+int blob_publish(struct objects *o, int fd, const char *path, struct object *object,
+                 const struct objects_put *p, struct err *err)
+{
+    struct pin pin;
+    struct new_row row = { p, NULL, object, generation_next(o) };
+
+    store_point("objects.sync");
+    if (fsync(fd) < 0)
+        return file_error("syncing an upload", err);
+    hex_bytes(object->sha256, pin.sha256);
+    pin_add(o, &pin);
+    int rc = rename_blob(o, path, object->sha256, err);
+    if (rc == 0)
+        rc = row_put(o, &row, err);
+    pin_remove(o, &pin, object->sha256, rc < 0);
+    return rc;
+}
+
+int objects_content(struct server *s, const struct object *o, int *out_fd, char **out_bytes,
+                    struct err *err)
+{
+    char path[PATH_MAX];
+
+    if (o->size <= OBJECTS_SMALL)
+        return content_read_small(s, o, out_fd, out_bytes, err);
+    blob_path(s->objects, o->sha256, path);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0 && errno == ENOENT)      /* deleted since its row was read */
+        return err_set(err, ERR_MISSING, "No such object: %s/%s", o->bucket, o->name);
+    if (fd < 0)
+        return file_error("opening a blob", err);
+    *out_fd = fd;
+    *out_bytes = NULL;
+    return 0;
+}
+
+/* ------------------------------------------------------------ on its way in */
+
+struct content {
+    struct objects *objects;
+    struct digests digests;
+    int64_t size;
+    struct buf small;           /* while it fits */
+    int fd;                     /* -1: in memory */
+    char path[PATH_MAX];        /* "": nothing to remove */
+};
+
+struct content *content_new(struct server *s)
+{
+    struct content *c = calloc(1, sizeof *c);
+
+    if (!c)
+        return NULL;
+    c->objects = s->objects;
+    c->fd = -1;
+    digests_start(&c->digests);
+    return c;
+}
+
+void content_free(struct content *c)
+{
+    if (!c)
+        return;
+    if (c->fd >= 0)
+        close(c->fd);
+    if (*c->path)
+        unlink(c->path);
+    buf_done(&c->small);
+    free(c);
+}
+
+int64_t content_size(const struct content *c)
+{
+    return c->size;
+}
+
+static int spill(struct content *c, struct err *err)
+{
+    static atomic_uint count;
+    char path[PATH_MAX];
+
+    snprintf(path, sizeof path, "%s/uploads/t-%d-%u", c->objects->dir, (int)getpid(), count++);
+    store_point("objects.create");
+    c->fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    if (c->fd < 0)
+        return file_error("making a file for an upload", err);
+    memcpy(c->path, path, sizeof path);
+    int rc = write_all(c->fd, c->small.data, c->small.n, "writing an upload", err);
+    buf_done(&c->small);
+    return rc;
+}
+
+int content_add(struct content *c, const void *bytes, size_t n, struct err *err)
+{
+    digests_add(&c->digests, bytes, n);
+    c->size += (int64_t)n;
+    if (c->fd < 0 && c->size <= OBJECTS_SMALL) {
+        buf_append(&c->small, bytes, n);
+        return buf_ok(&c->small, err);
+    }
+    if (c->fd < 0 && spill(c, err) < 0)
+        return -(int)err->code;
+    return write_all(c->fd, bytes, n, "writing an upload", err);
+}
+
+/* The document and type of a new object. */
+int object_describe(struct object *o, const struct objects_put *p, int64_t size, struct err *err)
+{
+    if (object_name_check(p->name, err) < 0)
+        return -(int)err->code;
+    o->size = size;
+    snprintf(o->type, sizeof o->type, "%s", p->type && *p->type ? p->type
+                                                                : "application/octet-stream");
+    o->doc = p->doc && json_object_size(p->doc) ? json_deep_copy(p->doc) : NULL;
+    o->metadata = json_object_get(o->doc, "metadata");
+    return 0;
+}
+
+int content_put(struct content *c, const struct objects_put *p, struct object *out,
+                struct err *err)
+{
+    struct object o = { .size = 0 };
+
+    digests_finish(&c->digests, &o);
+    if (digests_compare(&o, p, err) < 0 || object_describe(&o, p, c->size, err) < 0)
+        return -(int)err->code;
+    int rc;
+    if (c->fd >= 0) {
+        rc = blob_publish(c->objects, c->fd, c->path, &o, p, err);
+    } else {
+        struct new_row row = { p, c->small.data ? c->small.data : "", &o,
+                               generation_next(c->objects) };
+        rc = row_put(c->objects, &row, err);
+    }
+    if (rc < 0) {
+        object_done(&o);
+        return rc;
+    }
+    *c->path = '\0';
+    *out = o;
+    return 0;
+}

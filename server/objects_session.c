@@ -1,0 +1,458 @@
+/* server/objects_session.c - uploads in several requests
+ *
+ * DESIGN. The row says how far the file is synced: that much is promised to the client, and that much
+ * is taken up after a restart (the checksums are computed again from the file). While the server
+ * lives, `struct live` has the checksums so far and what came since; it is shared by all requests of
+ * a session. Each request draws a ticket; the last one drawn may write, so that a client which lost its
+ * connection need not wait until the server has noticed, too.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+
+#include "base/clock.h"
+#include "server/objects_int.h"
+
+enum { IDLE_MAX = 64 };         /* sessions at rest whose file stays open */
+
+struct live {
+    char id[OBJECTS_SESSION];
+    int refs;                   /* under sessions_lock */
+    struct live *next;
+
+    pthread_mutex_t lock;       /* of all below */
+    bool ready;                 /* the file is open, the checksums are of its bytes */
+    int fd;
+    int64_t size, synced, generation;
+    struct digests digests;
+    unsigned tickets;
+};
+
+struct session {
+    struct objects *objects;
+    struct live *live;
+    unsigned ticket;
+    char bucket[OBJECTS_BUCKET_MAX + 1];
+    json_t *order;
+};
+
+/* ------------------------------------------------------------ live ones */
+
+static void live_free(struct live *l)
+{
+    if (l->fd >= 0)
+        close(l->fd);
+    pthread_mutex_destroy(&l->lock);
+    free(l);
+}
+
+static struct live *live_get(struct objects *o, const char *id)
+{
+    pthread_mutex_lock(&o->sessions_lock);
+    struct live *l = o->sessions;
+    while (l && strcmp(l->id, id))
+        l = l->next;
+    if (!l && (l = calloc(1, sizeof *l))) {
+        snprintf(l->id, sizeof l->id, "%s", id);
+        pthread_mutex_init(&l->lock, NULL);
+        l->fd = -1;
+        l->next = o->sessions;
+        o->sessions = l;
+    }
+    if (l)
+        l->refs++;
+    pthread_mutex_unlock(&o->sessions_lock);
+    return l;
+}
+
+/* Of those at rest only the newest stay; the list is in the order they came. */
+static void live_put(struct objects *o, struct live *mine)
+{
+    int idle = 0;
+
+    pthread_mutex_lock(&o->sessions_lock);
+    mine->refs--;
+    for (struct live **at = &o->sessions; *at;) {
+        struct live *l = *at;
+        if (l->refs == 0 && (l->generation || ++idle > IDLE_MAX)) {
+            *at = l->next;
+            live_free(l);
+        } else {
+            at = &l->next;
+        }
+    }
+    pthread_mutex_unlock(&o->sessions_lock);
+}
+
+void sessions_free(struct objects *o)
+{
+    while (o->sessions) {
+        struct live *l = o->sessions;
+        o->sessions = l->next;
+        live_free(l);
+    }
+}
+
+static void session_path(const struct objects *o, const char *id, char out[PATH_MAX])
+{
+    snprintf(out, PATH_MAX, "%s/uploads/s-%s", o->dir, id);
+}
+
+static int digest_file(struct live *l, int64_t n, struct err *err)
+{
+    enum { PIECE = 1 << 20 };
+    OWN_MEM char *piece = malloc(PIECE);
+
+    if (!piece)
+        return err_set(err, ERR_NOMEM, "no memory to read an upload");
+    digests_start(&l->digests);
+    for (l->size = 0; l->size < n;) {
+        ssize_t k = pread(l->fd, piece, n - l->size < PIECE ? (size_t)(n - l->size) : PIECE, l->size);
+        if (k < 0 && errno == EINTR)
+            continue;
+        if (k < 0)
+            return err_set(err, ERR_IO, "cannot read an upload: %s", strerror(errno));
+        if (k == 0)
+            break;              /* shorter than its row says: the client goes on from there */
+        digests_add(&l->digests, piece, (size_t)k);
+        l->size += k;
+    }
+    return 0;
+}
+
+/* Under the lock. */
+static int live_load(struct objects *o, struct live *l, struct err *err)
+{
+    char path[PATH_MAX];
+
+    if (l->ready || l->generation)
+        return 0;
+    if (l->fd >= 0)
+        close(l->fd);
+    session_path(o, l->id, path);
+    store_point("objects.session-open");
+    l->fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (l->fd < 0)
+        return err_set(err, ERR_IO, "cannot open a file for an upload: %s", strerror(errno));
+    if (digest_file(l, l->synced, err) < 0)
+        return -(int)err->code;
+    l->ready = true;
+    return 0;
+}
+
+/* ------------------------------------------------------------ rows */
+
+struct row {
+    const char *project, *bucket, *id, *body;
+    int64_t synced, generation;
+    char *out_body;
+    char out_bucket[OBJECTS_BUCKET_MAX + 1];
+};
+
+static int row_insert(sqlite3 *db, void *arg, struct err *err)
+{
+    const struct row *r = arg;
+    struct bucket b;
+
+    if (bucket_find(db, r->project, r->bucket, &b, err) < 0)
+        return -(int)err->code;
+    int rc = store_run(db, err, "INSERT INTO uploads (id, project, bucket, body, touched, synced, "
+                       "generation) VALUES (?, ?, ?, ?, ?, 0, 0)", "ssssd", r->id, b.project,
+                       r->bucket, r->body, clock_wall());
+    bucket_done(&b);
+    return rc;
+}
+
+static int row_find(sqlite3 *db, void *arg, struct err *err)
+{
+    struct row *r = arg;
+    sqlite3_stmt *st = store_sql(db, "SELECT project, bucket, body, synced, generation FROM uploads "
+                                 "WHERE id = ?", err);
+
+    if (!st || store_bind(st, err, "s", r->id) < 0)
+        return -(int)err->code;
+    int rc = store_step(st, err);
+    if (rc < 0)
+        return rc;
+    const char *project = rc ? (const char *)sqlite3_column_text(st, 0) : NULL;
+    if (!project || (r->project && strcmp(r->project, project))) {
+        sqlite3_reset(st);
+        return err_set(err, ERR_MISSING, "There is no upload of this name (it was cancelled, or is "
+                       "more than a week old): begin a new one");
+    }
+    snprintf(r->out_bucket, sizeof r->out_bucket, "%s", (const char *)sqlite3_column_text(st, 1));
+    r->out_body = strdup((const char *)sqlite3_column_text(st, 2));
+    r->synced = sqlite3_column_int64(st, 3);
+    r->generation = sqlite3_column_int64(st, 4);
+    sqlite3_reset(st);
+    return r->out_body ? 0 : err_set(err, ERR_NOMEM, "no memory for an upload");
+}
+
+static int row_touch(sqlite3 *db, void *arg, struct err *err)
+{
+    const struct row *r = arg;
+
+    return store_run(db, err, "UPDATE uploads SET synced = ?, touched = ? WHERE id = ?", "ids",
+                     r->synced, clock_wall(), r->id);
+}
+
+static int row_delete(sqlite3 *db, void *arg, struct err *err)
+{
+    const struct row *r = arg;
+
+    return store_run(db, err, "DELETE FROM uploads WHERE id = ?", "s", r->id);
+}
+
+int session_mark_done(sqlite3 *db, const char *id, int64_t generation, struct err *err)
+{
+    return store_run(db, err, "UPDATE uploads SET generation = ?, touched = ? WHERE id = ?", "ids",
+                     generation, clock_wall(), id);
+}
+
+/* ------------------------------------------------------------ verbs */
+
+int session_begin(struct server *s, const char *project, const char *bucket, const json_t *order,
+                  char out_id[OBJECTS_SESSION], struct err *err)
+{
+    uint8_t random[16];
+    char id[OBJECTS_SESSION];
+    OWN_MEM char *body = json_dumps(order, JSON_COMPACT);
+
+    if (!body)
+        return err_set(err, ERR_NOMEM, "no memory for an upload");
+    if (strlen(body) > OBJECTS_DOC_MAX)
+        return err_set(err, ERR_INVALID, "the metadata is %zu bytes long (%d at most)", strlen(body),
+                       OBJECTS_DOC_MAX);
+    if (getrandom(random, sizeof random, 0) != sizeof random)
+        return err_set(err, ERR_IO, "no random numbers: %s", strerror(errno));
+    for (size_t i = 0; i < sizeof random; i++)
+        snprintf(id + 2 * i, 3, "%02x", random[i]);
+    struct row r = { .project = project, .bucket = bucket, .id = id, .body = body };
+    if (store_write(s->store, row_insert, &r, err) < 0)
+        return -(int)err->code;
+    memcpy(out_id, id, sizeof id);
+    return 0;
+}
+
+int session_open(struct server *s, const char *project, const char *id, struct session **out,
+                 struct err *err)
+{
+    struct row r = { .project = project, .id = id };
+
+    if (strlen(id) != OBJECTS_SESSION - 1 || strspn(id, "0123456789abcdef") != strlen(id))
+        return err_set(err, ERR_MISSING, "There is no upload of this name");
+    OWN(session) u = calloc(1, sizeof *u);
+    if (!u)
+        return err_set(err, ERR_NOMEM, "no memory for an upload");
+    u->objects = s->objects;
+    if (store_read(s->store, row_find, &r, err) < 0)
+        return -(int)err->code;
+    u->order = json_loads(r.out_body, 0, NULL);
+    free(r.out_body);
+    snprintf(u->bucket, sizeof u->bucket, "%s", r.out_bucket);
+    u->live = live_get(s->objects, id);
+    if (!u->order || !u->live)
+        return err_set(err, ERR_NOMEM, "no memory for an upload");
+    pthread_mutex_lock(&u->live->lock);
+    if (!u->live->ready)
+        u->live->synced = r.synced;
+    if (!u->live->generation)
+        u->live->generation = r.generation;
+    int rc = live_load(s->objects, u->live, err);
+    u->ticket = ++u->live->tickets;
+    pthread_mutex_unlock(&u->live->lock);
+    if (rc == 0)
+        *out = TAKE(u);
+    return rc;
+}
+
+void session_free(struct session *u)
+{
+    if (!u)
+        return;
+    if (u->live)
+        live_put(u->objects, u->live);
+    json_decref(u->order);
+    free(u);
+}
+
+const json_t *session_order(const struct session *u)
+{
+    return u->order;
+}
+
+const char *session_bucket(const struct session *u)
+{
+    return u->bucket;
+}
+
+int64_t session_size(const struct session *u)
+{
+    pthread_mutex_lock(&u->live->lock);
+    int64_t size = u->live->size;
+    pthread_mutex_unlock(&u->live->lock);
+    return size;
+}
+
+int64_t session_done(const struct session *u)
+{
+    pthread_mutex_lock(&u->live->lock);
+    int64_t generation = u->live->generation;
+    pthread_mutex_unlock(&u->live->lock);
+    return generation;
+}
+
+/* With the lock on success. */
+static int take(struct session *u, struct err *err)
+{
+    pthread_mutex_lock(&u->live->lock);
+    if (u->ticket == u->live->tickets && !u->live->generation && u->live->ready)
+        return 0;
+    pthread_mutex_unlock(&u->live->lock);
+    return err_set(err, ERR_CONFLICT, "another request goes on with this upload");
+}
+
+int session_add(struct session *u, const void *bytes, size_t n, struct err *err)
+{
+    struct live *l = u->live;
+    const char *p = bytes;
+
+    if (take(u, err) < 0)
+        return -(int)err->code;
+    int rc = 0;
+    for (size_t left = n; left && rc == 0;) {
+        ssize_t k = pwrite(l->fd, p, left, l->size + (int64_t)(n - left));
+        if (k < 0 && errno == EINTR)
+            continue;
+        if (k < 0)
+            rc = err_set(err, ERR_IO, errno == ENOSPC || errno == EDQUOT
+                         ? "writing an upload: the disk is full (make room and try again)"
+                         : "writing an upload: the disk fails");
+        else
+            p += k, left -= (size_t)k;
+    }
+    if (rc == 0) {
+        digests_add(&l->digests, bytes, n);
+        l->size += (int64_t)n;
+    }
+    pthread_mutex_unlock(&l->lock);
+    return rc;
+}
+
+int session_sync(struct session *u, struct err *err)
+{
+    struct live *l = u->live;
+
+    if (take(u, err) < 0)
+        return -(int)err->code;
+    struct row r = { .id = l->id, .synced = l->size };
+    int rc = 0;
+    if (l->size != l->synced) {
+        store_point("objects.session-sync");
+        if (fdatasync(l->fd) < 0)
+            rc = err_set(err, ERR_IO, "syncing an upload: %s", strerror(errno));
+        else
+            rc = store_write(u->objects->server->store, row_touch, &r, err);
+    }
+    if (rc == 0)
+        l->synced = r.synced;
+    pthread_mutex_unlock(&l->lock);
+    return rc;
+}
+
+static int make_object(struct session *u, const struct objects_put *p, struct object *out,
+                       struct err *err)
+{
+    struct live *l = u->live;
+    struct object o = { .size = 0 };
+    char path[PATH_MAX];
+
+    digests_finish(&l->digests, &o);
+    if (digests_compare(&o, p, err) < 0 || object_describe(&o, p, l->size, err) < 0)
+        return -(int)err->code;
+    session_path(u->objects, l->id, path);
+    int rc;
+    if (l->size > OBJECTS_SMALL) {
+        rc = ftruncate(l->fd, l->size) < 0
+            ? err_set(err, ERR_IO, "cutting an upload: %s", strerror(errno))
+            : blob_publish(u->objects, l->fd, path, &o, p, err);
+        l->ready = rc == 0 || access(path, F_OK) == 0;
+    } else {
+        char small[OBJECTS_SMALL];
+        struct new_row row = { p, small, &o, generation_next(u->objects) };
+        rc = pread(l->fd, small, (size_t)l->size, 0) != l->size
+            ? err_set(err, ERR_IO, "cannot read an upload")
+            : row_put(u->objects, &row, err);
+        if (rc == 0)
+            unlink(path);
+    }
+    if (rc < 0) {
+        object_done(&o);
+        return rc;
+    }
+    l->generation = o.generation;
+    *out = o;
+    return 0;
+}
+
+int session_put(struct session *u, struct objects_put *p, struct object *out, struct err *err)
+{
+    if (take(u, err) < 0)
+        return -(int)err->code;
+    p->session = u->live->id;
+    int rc = make_object(u, p, out, err);
+    pthread_mutex_unlock(&u->live->lock);
+    return rc;
+}
+
+int session_cancel(struct session *u, struct err *err)
+{
+    struct row r = { .id = u->live->id };
+    char path[PATH_MAX];
+
+    if (take(u, err) < 0)
+        return -(int)err->code;
+    int rc = store_write(u->objects->server->store, row_delete, &r, err);
+    if (rc == 0) {
+        session_path(u->objects, u->live->id, path);
+        unlink(path);
+        u->live->generation = -1;       /* for those who still have it open */
+    }
+    pthread_mutex_unlock(&u->live->lock);
+    return rc;
+}
+
+/* ------------------------------------------------------------ old ones */
+
+static int delete_old(sqlite3 *db, void *arg, struct err *err)
+{
+    return store_run(db, err, "DELETE FROM uploads WHERE touched < ?", "d", *(double *)arg);
+}
+
+int sessions_sweep(struct objects *o, double before, int *removed, struct err *err)
+{
+    char path[PATH_MAX];
+    struct dirent *e;
+
+    if (store_write(o->server->store, delete_old, &before, err) < 0)
+        return -(int)err->code;
+    snprintf(path, sizeof path, "%s/uploads", o->dir);
+    DIR *dir = opendir(path);
+    while (dir && (e = readdir(dir))) {
+        struct row r = { .id = e->d_name + 2 };
+        struct err none = { 0 };
+        if (strncmp(e->d_name, "s-", 2))
+            continue;
+        int rc = store_read(o->server->store, row_find, &r, &none);
+        free(r.out_body);
+        snprintf(path, sizeof path, "%s/uploads/%s", o->dir, e->d_name);
+        if (rc < 0 && none.code == ERR_MISSING && unlink(path) == 0)
+            ++*removed;
+    }
+    if (dir)
+        closedir(dir);
+    return 0;
+}
