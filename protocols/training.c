@@ -386,7 +386,7 @@ static int read_python(const json_t *input, json_t *doc, struct err *err)
     if (rc < 0)
         return rc;
     json_t *p = json_pack("{s:O, s:s, s:o}", "packages", uris, "module", module, "args",
-                          arguments(at(input, "args"), text_at(input, "jobDir")));
+                          arguments(at(input, "args"), NULL));    /* who runs it adds --job-dir */
     if (runtime)
         json_object_set_new(p, "runtime", json_string(runtime));
     if (python)

@@ -53,7 +53,7 @@ static void the_tutorial_becomes_a_python_job(void **state)
     assert_string_equal(json_string_value(at(doc, "env", "CLOUD_ML_JOB_ID")), "taxi_1");
     assert_non_null(
         strstr(json_string_value(at(doc, "env", "TF_CONFIG")), "\"environment\":\"cloud\""));
-    OWN_JSON json_t *args = parse("[\"--n\", \"3\", \"--job-dir\", \"gs://bucket/trainings\"]");
+    OWN_JSON json_t *args = parse("[\"--n\", \"3\"]");
     assert_true(json_equal(at(doc, "python", "args"), args));
     assert_int_equal(json_integer_value(at(doc, "workers", "max")), 1);
     assert_null(at(doc, "notes", NULL));
