@@ -7,8 +7,8 @@
  *
  * Invariants:
  *   1. an attempt is on record (job.preparing with its number) before it is started;
- *   2. the next attempt begins only after the one before is on record as ended;
- *   3. one server a data directory: queue_new takes a lock on DATA/queue.lock.
+ *   2. the next attempt begins only after the one before is on record as ended.
+ * There is one scheduler a data directory (the server's lock sees to it).
  */
 #ifndef MUSTER_SERVER_QUEUE_H
 #define MUSTER_SERVER_QUEUE_H
@@ -34,8 +34,7 @@ struct queue_config {
     int unconfined;                     /* jobs without a sandbox */
 };
 
-/* Makes the tables of jobs, too. `config` NULL: this machine, driver_local. ERR_CONFLICT: another
- * server has this data directory. */
+/* Makes the tables of jobs, too, and begins. `config` NULL: this machine, driver_local. */
 int queue_new(struct server *s, const struct queue_config *config, struct queue **out,
               struct err *err);
 void queue_free(struct queue *q);       /* jobs that run go on */
@@ -44,8 +43,9 @@ OWN_DEFINE(queue)
 /* There is something new in the log. Any thread. */
 void queue_wake(struct queue *q);
 
-/* {"cores","memory","gpus","load","load_limit","used":{"cpu","memory","gpu"},"running","waiting"};
- * yours. Any thread. */
+/* {"cores","memory","gpus","load","load_limit","used":{"cpu","memory","gpu"},"running","waiting",
+ * "trouble"}; the last is "" or a sentence: why the scheduler cannot go on just now. Yours; NULL: no
+ * memory. Any thread. */
 json_t *queue_machine(struct queue *q);
 
 #endif

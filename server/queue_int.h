@@ -1,0 +1,88 @@
+/* server/queue_int.h - what the scheduler knows: a job in memory for each that has not ended
+ *
+ * A `struct entry` holds what the log says of a job (copied from its row, never changed otherwise)
+ * and what the driver said last. Those that wait are in order, by project; those that have an attempt
+ * are in `live`; those that wait for their next attempt's time are in `later`.
+ */
+#ifndef MUSTER_SERVER_QUEUE_INT_H
+#define MUSTER_SERVER_QUEUE_INT_H
+
+#include <pthread.h>
+
+#include "server/jobs_int.h"
+#include "server/queue.h"
+#include "server/queue_plan.h"
+
+struct project;
+
+enum place { PLACE_NONE, PLACE_WAITING, PLACE_LATER, PLACE_LIVE };
+
+struct entry {
+    struct plan_job plan;       /* id, priority, min, max, each, since */
+    struct project *project;
+    enum job_state state;
+    enum place place;
+    int attempt, retries, logged_now;
+    bool live, train;
+    double retry_at;
+    /* Of the attempt, since this server runs: */
+    enum run_phase phase;
+    bool asked;                 /* start was called */
+    bool stopped;               /* stop was called */
+    double not_before;          /* of the next start or stop that failed */
+};
+
+struct list { struct entry **at; int n, cap; };
+
+struct project {
+    char name[64];
+    struct list waiting;        /* priority, then age */
+    double used;                /* thousandths of core seconds, fading */
+    int index;                  /* in a plan */
+    struct project *next;
+};
+
+/* Events that are to be appended together. */
+struct pending { struct job_event *at; int n, cap; };
+
+struct queue {
+    struct server *server;
+    struct queue_config config;
+    struct plan_machine machine;
+    struct list all;            /* by id */
+    struct list live, later;
+    struct project *projects;
+    int n_waiting;
+    int64_t seen;               /* the last event that was read */
+    struct pending pending;
+    double last_use, look_at;
+    char trouble[512];          /* a job that cannot be started just now */
+
+    int wake_fd;
+    pthread_t thread;
+    bool has_thread;
+    _Atomic bool ending;
+    pthread_mutex_t lock;       /* of what others read: */
+    struct { double cpu; double memory, gpu; int running, waiting; char trouble[512]; } shown;
+};
+
+/* queue_entries.c */
+struct entry *entries_find(struct queue *q, int64_t id);
+int entries_update(struct queue *q, const struct job_row *r, struct err *err);
+void entries_drop(struct queue *q, int64_t id);
+void entries_free(struct queue *q);
+void entries_wake_later(struct queue *q, double now);   /* whose time has come waits with the others */
+int list_add(struct list *l, int at, struct entry *e, struct err *err);
+void list_remove(struct list *l, int at);
+
+/* queue_act.c: what a state calls for. Errors of single jobs become events. */
+int pending_add(struct queue *q, int64_t job, const char *type, json_t *body, struct err *err);
+int act_look(struct queue *q, double now, struct err *err);     /* driver -> events */
+int act_cancel(struct queue *q, double now, struct err *err);
+int act_plan(struct queue *q, double now, struct err *err);     /* -> events, resizes */
+int act_start(struct queue *q, double now, struct err *err);
+double act_next(struct queue *q, double now);           /* when something is due; 0: only by news */
+
+void machine_read(const struct queue_config *c, struct plan_machine *out);
+
+#endif
