@@ -338,7 +338,18 @@ struct later {
     int group;
     float *out;
     uint16_t *at, *live, *corner;
+    struct dots *dots;
 };
+
+/* Goes on with the dot product of row o: n vectors of the sample, from float `at` on. */
+INLINE void dots_add(const struct dots *d, int o, int n, long at, const v16 *x)
+{
+    const float *w = d->row[o] + at;
+    v16 sum = at ? v_load(d->sum + 16 * o) : v_zero();
+
+    UNROLL for (int j = 0; j < n; j++) sum = v_fma(v_load(w + 16 * j), x[j], sum);
+    v_store(d->sum + 16 * o, sum);
+}
 
 /* One input channel of one tap. */
 INLINE void later_tap(int n, long step, const float *x, const float *y, const float *w, v16 *acc)
@@ -350,24 +361,35 @@ INLINE void later_tap(int n, long step, const float *x, const float *y, const fl
         acc[2 * n + j] = v_fma(v_set1(y[j * step]), wv, acc[2 * n + j]);
 }
 
-/* Two rows of 2 n positions from pooled (py, px) on: acc[row * 2 n + column]. cp and n are constants
- * (cp 0: the block's). */
-INLINE void later_tile(const struct later *f, int cp, int n, int py, int px, v16 *acc)
+/* Two rows of 2 n positions from pooled (py, px) on: acc[row * 2 n + column]. cp, n and ride are
+ * constants (cp 0: the block's). `ride`: the dot products go on with the n positions of the tile
+ * before, a row after each input channel: a burst of weights would have to be waited for. */
+INLINE void later_tile(const struct later *f, int cp, int n, int py, int px, bool ride, v16 *acc)
 {
     const struct conv_block *b = f->b;
     const long step = cp ? cp : b->cp, row = b->w * step;
     const float *in = f->in + 2 * py * row + 2 * px * step, *w = f->w;
-    const int channels = b->c;
+    const int channels = b->c, rows = ride ? f->dots->rows : 0;
+    const long before = 16L * (py * b->pw + px - n);
+    v16 made[COLUMNS];
+    int o = 0;
 
+    if (ride)
+        UNROLL for (int j = 0; j < n; j++) made[j] = v_load(f->out + before + 16 * j);
     UNROLL for (int j = 0; j < 4 * n; j++) acc[j] = f->bias;
     for (int ky = 0; ky < b->k; ky++)
         for (int kx = 0; kx < b->k; kx++) {
             const float *x = in + ky * row + kx * step, *y = x + row;
             HIDE(x);
             HIDE(y);
-            for (int i = channels; i > 0; i--, x++, y++, w += 16)
+            for (int i = channels; i > 0; i--, x++, y++, w += 16) {
                 later_tap(n, step, x, y, w, acc);
+                if (ride && o < rows)
+                    dots_add(f->dots, o++, n, before, made);
+            }
         }
+    while (ride && o < rows)
+        dots_add(f->dots, o++, n, before, made);
 }
 
 INLINE void later_pool(const struct later *f, int n, int py, int px, const v16 *acc)
@@ -403,41 +425,57 @@ INLINE void later_pool(const struct later *f, int n, int py, int px, const v16 *
     }
 }
 
-INLINE void later_rows(const struct later *f, int cp)
+INLINE void later_rows(const struct later *f, int cp, bool ride)
 {
     for (int py = 0; py < f->b->ph; py++) {
         int px = 0;
         v16 acc[4 * COLUMNS];
         for (; px + COLUMNS <= f->b->pw; px += COLUMNS) {
-            later_tile(f, cp, COLUMNS, py, px, acc);
+            if (ride && (py || px))
+                later_tile(f, cp, COLUMNS, py, px, true, acc);
+            else
+                later_tile(f, cp, COLUMNS, py, px, false, acc);
             later_pool(f, COLUMNS, py, px, acc);
         }
         for (; COLUMNS > 2 && px + 2 <= f->b->pw; px += 2) {
-            later_tile(f, cp, 2, py, px, acc);
+            later_tile(f, cp, 2, py, px, false, acc);
             later_pool(f, 2, py, px, acc);
         }
         for (; COLUMNS > 1 && px < f->b->pw; px++) {
-            later_tile(f, cp, 1, py, px, acc);
+            later_tile(f, cp, 1, py, px, false, acc);
             later_pool(f, 1, py, px, acc);
         }
     }
 }
 
-KERNEL void later_rows_8(const struct later *f) { later_rows(f, 8); }
-KERNEL void later_rows_16(const struct later *f) { later_rows(f, 16); }
-KERNEL void later_rows_any(const struct later *f) { later_rows(f, 0); }
+KERNEL void later_rows_8(const struct later *f) { later_rows(f, 8, false); }
+KERNEL void later_rows_16(const struct later *f) { later_rows(f, 16, false); }
+KERNEL void later_rows_any(const struct later *f) { later_rows(f, 0, false); }
+KERNEL void later_rows_dots(const struct later *f) { later_rows(f, 8, true); }
+
+/* A position is one vector of the sample, and every tile has the same number of them. With one
+ * column a tile, to load and store the sums would cost more than is won. */
+bool ISA_FN(conv_dots_fit)(const struct conv_block *b)
+{
+    return COLUMNS > 1 && b->cp == 8 && b->lanes == 16 && b->op == 16 && b->pw % COLUMNS == 0;
+}
 
 void ISA_FN(conv_later_forward)(const struct conv_block *b, const float *in, const float *w,
                                 const float *bias, float *out, uint16_t *at, uint16_t *live,
-                                uint16_t *corner)
+                                uint16_t *corner, struct dots *dots)
 {
+    const bool ride = dots && dots->rows;
+
     if (at)
         memset(live, 0, (size_t)b->words * b->lanes * sizeof *live);
     for (int g = 0; g < b->lanes / 16; g++) {
         const struct later f = { b, in, w + (long)g * b->k * b->k * b->c * 16,
-                                 v_load(bias + 16 * g), g, out, at, live, corner };
-        (b->cp == 8 ? later_rows_8 : b->cp == 16 ? later_rows_16 : later_rows_any)(&f);
+                                 v_load(bias + 16 * g), g, out, at, live, corner, dots };
+        (ride ? later_rows_dots :
+         b->cp == 8 ? later_rows_8 : b->cp == 16 ? later_rows_16 : later_rows_any)(&f);
     }
+    if (ride)
+        dots->done = 16L * (b->positions - COLUMNS);
 }
 
 /* (O, T, cp) to [group of 16 outputs][T][C][16]. */

@@ -104,10 +104,12 @@ void ISA_FN(conv_first_forward)(const struct conv_block *b, const float *planes,
                                 const float *w, const float *bias, float *out, uint16_t *at,
                                 uint16_t *live, const uint8_t *next);
 
-/* Later blocks. `in` (H, W, cp); `w` packed. */
+/* Later blocks. `in` (H, W, cp); `w` packed. `dots` (NULL: none) is begun along the way, up to the
+ * last tile; conv_dots_fit says whether the block can. */
 void ISA_FN(conv_later_forward)(const struct conv_block *b, const float *in, const float *w,
                                 const float *bias, float *out, uint16_t *at, uint16_t *live,
-                                uint16_t *corner);
+                                uint16_t *corner, struct dots *dots);
+bool ISA_FN(conv_dots_fit)(const struct conv_block *b);
 void ISA_FN(conv_pack)(const struct conv_block *b, const float *w, float *packed);
 
 void ISA_FN(conv_first_backward)(const struct conv_block *b, const float *rows,

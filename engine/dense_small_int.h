@@ -23,6 +23,8 @@ struct dense_rows {
 
 /* z[b * zs + o] = w[o] . x[b * xs] */
 void ISA_FN(dense_forward)(struct dense_rows w, const float *x, long xs, float *z, long zs, int n);
+/* The same for one sample, where sum (rows, 16) has the lanes over the first `from` columns. */
+void ISA_FN(dense_finish)(struct dense_rows w, const float *x, const float *sum, int from, float *z);
 
 /* One pass over the weights: dx = d . w with the old weights (dx NULL: not wanted), then gradient
  * and update. `from` is where the rows begin in the parameter. */

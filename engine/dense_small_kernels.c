@@ -91,6 +91,31 @@ void ISA_FN(dense_forward)(struct dense_rows w, const float *x, long xs, float *
         forward_1(&w, x + b * xs, z + b * zs);
 }
 
+/* The sums of r rows that begin with `sum` over the first `from` columns. */
+INLINE void finish_rows(const struct dense_rows *w, const float *x, const float *sum, int from,
+                        int o, int r, float *z)
+{
+    v16 acc[8];
+
+    UNROLL for (int k = 0; k < r; k++) acc[k] = v_load(sum + 16 * (o + k));
+    for (int i = from; i < w->cols; i += 16) {
+        v16 xv = v_load(x + i);
+        UNROLL for (int k = 0; k < r; k++)
+            acc[k] = v_fma(v_load(w->w + (o + k) * w->ld + i), xv, acc[k]);
+    }
+    for (int k = 0; k < r; k += 4) v_sum4(z + o + k, acc + k);
+}
+
+void ISA_FN(dense_finish)(struct dense_rows w, const float *x, const float *sum, int from, float *z)
+{
+    int o = 0;
+
+    for (; o + 8 <= w.rows; o += 8)
+        finish_rows(&w, x, sum, from, o, 8, z);
+    for (; o < w.rows; o += 4)
+        finish_rows(&w, x, sum, from, o, 4, z);
+}
+
 /* ------------------------------------------------------------------ backward and update */
 
 /* As many lanes as a register has: with four samples a pair of AVX2 registers a vector is too much. */

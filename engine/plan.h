@@ -48,6 +48,16 @@ enum isa { ISA_SCALAR_ID, ISA_AVX2_ID, ISA_AVX512_ID };
 enum isa isa_best(void);                /* of this machine, or what MUSTER_ISA names */
 const char *isa_name(enum isa isa);
 
+/* Dot products of a sample with rows of weights, begun by the stage that makes the sample: the
+ * weights' way from the L2 cache takes longer than the arithmetic, and hides behind a convolution's.
+ * The maker offers it, the first reader that can use it fills in what it wants. */
+struct dots {
+    int rows;                   /* 0: nobody wants them */
+    const float *const *row;    /* each row's weights, in the order of the sample's floats */
+    float *sum;                 /* (rows, 16): 16 lanes each, over the first `done` floats */
+    long done;
+};
+
 struct tensor {
     int h, w, c, cp;
     long size;                  /* floats of one sample: h * w * cp */
@@ -55,6 +65,7 @@ struct tensor {
     float *grad;                /* the same; NULL when nobody needs it */
     long replica;               /* floats from a member's copy to the next; 0: one, shared */
     int grad_writers;           /* stages that add to grad; see stage_grad_first */
+    struct dots *dots;          /* NULL: not offered */
 };
 
 /* Channels as they are stored: 1 stays 1, up to 8 become 8, else a multiple of 16. */

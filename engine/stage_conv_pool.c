@@ -218,6 +218,10 @@ static int build(struct stage *s, struct plan *p, struct err *err)
     set_base(c, p);
     const struct conv_block *last = &c->block[c->n_blocks - 1];
     s->out = plan_tensor(p, last->ph, last->pw, last->o);
+    /* One sample on one thread: who makes it has nothing to wait for, nor anybody to share with. */
+    if (c->n_blocks > 1 && p->batch == 1 && p->threads == 1 && !p->train &&
+        ISA_FN(conv_dots_fit)(last))
+        s->out->dots = plan_alloc(p, struct dots);
     s->sync[PHASE_UPDATE] = SYNC_BEFORE;
     return 0;
 }
@@ -260,7 +264,8 @@ static void forward_sample(struct stage *s, struct member *m, int i)
                                        bias_of(m, b), out, at, live, next_image(c, m, i));
         else
             ISA_FN(conv_later_forward)(b, in, scratch + b->packed, bias_of(m, b), out, at, live,
-                                       (uint16_t *)(own + b->corner));
+                                       (uint16_t *)(own + b->corner),
+                                       j + 1 == c->n_blocks ? s->out->dots : NULL);
         in = out;
     }
 }

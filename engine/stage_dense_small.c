@@ -47,6 +47,7 @@ struct dense {
     float *x; /* (members, n, cols): the input, where it must be padded; or NULL */
     float *dx; /* (members, n, cols): its gradient, where the first layer is replicated */
     long x_member;
+    struct dots *dots;          /* the first layer's, begun by who makes the input; or NULL */
 };
 
 /* ------------------------------------------------------------------ which graphs */
@@ -201,6 +202,19 @@ static void take_output(struct stage *s, struct plan *p, const struct layer *las
         s->out->grad = take_floats(p, s->out->replica * p->threads);
 }
 
+/* All rows of the first layer, part by part, if nobody else has asked. */
+static void ask_dots(struct dense *d, struct plan *p, struct dots *dots)
+{
+    const struct layer *l = &d->layer[0];
+    const int rows = l->parts * l->rows;
+    const float **row = plan_take(p, (size_t)(rows) * sizeof *row);
+
+    for (int o = 0; o < rows; o++)
+        row[o] = l->w->w + o / l->rows * l->step + o % l->rows * l->ld;
+    *dots = (struct dots){ .rows = rows, .row = row, .sum = take_floats(p, 16L * rows) };
+    d->dots = dots;
+}
+
 static int build(struct stage *s, struct plan *p, struct err *err)
 {
     struct dense *d = plan_alloc(p, struct dense);
@@ -236,6 +250,8 @@ static int build(struct stage *s, struct plan *p, struct err *err)
         s->sync[PHASE_BACKWARD] |= SYNC_AFTER;
     }
     take_output(s, p, &d->layer[d->n_layers - 1]);
+    if (in->dots && !in->dots->rows)
+        ask_dots(d, p, in->dots);
     return 0;
 }
 
@@ -289,6 +305,19 @@ static struct dense_rows part_rows(const struct layer *l, const struct member *m
                                 l->cols };
 }
 
+/* z = w . x of a part of layer i. */
+static void multiply(const struct dense *d, const struct member *m, int i, int part, const float *x,
+                     long xs, float *z)
+{
+    const struct layer *l = &d->layer[i];
+    const struct dense_rows w = part_rows(l, m, part);
+
+    if (i == 0 && d->dots)
+        ISA_FN(dense_finish)(w, x, d->dots->sum + 16L * part * l->rows, (int)d->dots->done, z);
+    else
+        ISA_FN(dense_forward)(w, x, xs, z, l->width, m->n);
+}
+
 /* A layer cut by outputs and, for the same part, the next one. */
 static void forward_part(const struct dense *d, const struct member *m, int i, int part,
                          const float *x, long xs)
@@ -296,12 +325,10 @@ static void forward_part(const struct dense *d, const struct member *m, int i, i
     const struct layer *l = &d->layer[i], *next = i + 1 < d->n_layers ? l + 1 : NULL;
     float *a = l->act + part * l->part;
 
-    ISA_FN(dense_forward)(part_rows(l, m, part), x, xs, a, l->width, m->n);
+    multiply(d, m, i, part, x, xs, a);
     finish(a, 0, 1, l->b ? l->b->w + part * l->width : NULL, l->relu, l->width, m->n, a);
     if (next)
-        ISA_FN(dense_forward)
-        (part_rows(next, m, part), a, l->width, next->partial + part * next->part, next->width,
-         m->n);
+        multiply(d, m, i + 1, part, a, l->width, next->partial + part * next->part);
 }
 
 /* A part's rows of the last layer to the shared output. */
@@ -334,7 +361,7 @@ static void forward(struct stage *s, struct member *m)
     for (int i = 0; i < d->n_layers; i++) {
         const struct layer *l = &d->layer[i];
         if (l->cut == CUT_NONE) {
-            ISA_FN(dense_forward)(part_rows(l, m, 0), x, xs, own_act(l, m), l->width, m->n);
+            multiply(d, m, i, 0, x, xs, own_act(l, m));
             finish(own_act(l, m), 0, 1, l->b ? member_w(m, l->b) : NULL, l->relu, l->width, m->n,
                    own_act(l, m));
         } else {

@@ -231,3 +231,28 @@ void chain_is_same(const struct chain *c)
         }
     }
 }
+
+void chain_is_same_alone(const struct chain *c)
+{
+    static const char *const isas[] = { "scalar", "avx2", "avx512" };
+    struct setting *batch = setting_new(c, 2, INFERENCE);
+    struct chain one = *c;
+
+    one.batch = one.shards = 1;
+    for (int i = 0; i < 3; i++) {
+        setenv("MUSTER_ISA", isas[i], 1);
+        struct setting *alone = setting_new(&one, 1, INFERENCE);
+        for (int pos = 0; pos < c->rows; pos++) {
+            int in_batch = pos % c->batch;
+            if (in_batch == 0)
+                plan_eval(batch->plan, &batch->stretch, pos, 1, NULL, NULL, NULL);
+            plan_eval(alone->plan, &alone->stretch, pos, 1, NULL, NULL, NULL);
+            if (memcmp(plan_output(alone->plan, 0), plan_output(batch->plan, in_batch),
+                       (size_t)c->classes * sizeof(float)) != 0)
+                fail_msg("%s: sample %d differs when it is alone in %s", isas[i], pos, c->model);
+        }
+        setting_free(alone);
+        unsetenv("MUSTER_ISA");
+    }
+    setting_free(batch);
+}

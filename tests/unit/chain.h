@@ -21,5 +21,8 @@ void chain_is_right(const struct chain *c);
 /* Weights and state after an epoch have the same bits on every instruction set and with 1, 2, 3, 4
  * and 8 threads, with the update fused or apart. */
 void chain_is_same(const struct chain *c);
+/* A sample alone on one thread has the outputs that it has in a batch, to the bit, on every
+ * instruction set. Not for batches of 16 and more: those add up in another order. */
+void chain_is_same_alone(const struct chain *c);
 
 #endif

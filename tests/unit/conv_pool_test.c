@@ -30,6 +30,27 @@ static const struct chain chains[] = {
 };
 enum { CHAINS = sizeof chains / sizeof chains[0] };
 
+#define WIDE(n) "{\"flatten\": {}}, {\"linear\": {\"out\": " #n "}}, {\"relu\": {}}, "
+#define LAST(n) "{\"linear\": {\"out\": " #n "}}]"
+
+/* A dense layer behind them, whose sums are begun while the last block still runs. */
+static const struct chain begun[] = {
+    /* as in LeNet */
+    { "[" BLOCK(6, 5) ", " BLOCK(16, 5) ", " WIDE(120) LAST(10), "dense_small", 28, 28, 1,
+      10, 4, 4, 10, NULL },
+    /* more outputs than a tile has input channels and taps; then a single tile */
+    { "[" BLOCK(3, 3) ", " BLOCK(12, 1) ", " WIDE(131) LAST(4), "dense_small", 18, 18, 1, 4, 3, 1,
+      5, NULL },
+    { "[" BLOCK(3, 3) ", " BLOCK(12, 1) ", " FC(4), "dense_small", 6, 18, 1, 4, 3, 1, 5, NULL },
+};
+
+static void a_sample_alone_has_the_outputs_it_has_in_a_batch(void **state)
+{
+    (void)state;
+    for (int i = 0; i < (int)(sizeof begun / sizeof begun[0]); i++)
+        chain_is_same_alone(&begun[i]);
+}
+
 static void agrees_with_its_twin_in_double_precision(void **state)
 {
     (void)state;
@@ -44,4 +65,5 @@ static void gives_the_same_bits_everywhere(void **state)
         chain_is_same(&chains[i]);
 }
 
-CHECK_MAIN(agrees_with_its_twin_in_double_precision, gives_the_same_bits_everywhere)
+CHECK_MAIN(agrees_with_its_twin_in_double_precision, gives_the_same_bits_everywhere,
+           a_sample_alone_has_the_outputs_it_has_in_a_batch)
