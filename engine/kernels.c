@@ -13,6 +13,7 @@
     X(dropout_stage) X(embedding_stage) X(join_stage) X(shape_stage)
 STAGES(STAGE)
 #undef STAGE
+void ISA_FN(softmax)(const float *x, int n, float *y);     /* stage_softmax.c */
 
 /* One stage for each op: what no chain takes, and the chains' slow, clear twins. */
 #define PLAIN                                                                                  \
@@ -141,5 +142,6 @@ const struct kernels ISA_FN(kernels) = {
     .add = add,
     .optim_named = optim_named,
     .hash = hash,
+    .softmax = ISA_FN(softmax),
     .sum_squares = sum_squares,
 };

@@ -24,6 +24,8 @@ struct kernels {
     /* A hash of n floats as bits, of which the first is float `place` of all: values of different
      * parts add up to that of the whole. n and place are multiples of 16. */
     uint64_t (*hash)(const float *w, long n, long place);
+    /* y = softmax of n values; y may be x */
+    void (*softmax)(const float *x, int n, float *y);
     /* sum of squares by 16 lanes and the fixed tree of v_sum, in double across blocks of 4096 */
     double (*sum_squares)(const float *g, long n);
 };

@@ -18,32 +18,39 @@ static int build(struct stage *s, struct plan *p, struct err *err)
     return 0;
 }
 
-INLINE v16 live_lanes(const struct tensor *t, int c, v16 v)
+/* The first n lanes, zero beyond. */
+INLINE v16 live_lanes(int n, v16 v)
 {
-    return t->c - c >= 16 ? v : v_pick((mask16)((1u << (t->c - c)) - 1), v, v_zero());
+    return n >= 16 ? v : v_pick((mask16)((1u << n) - 1), v, v_zero());
 }
 
-static void softmax_position(const struct tensor *t, const float *x, float *y, bool log)
+/* Of n values, stored as np. */
+static void softmax_row(const float *x, int n, int np, float *y, bool log)
 {
     float most = x[0];
     v16 sum = v_zero();
 
-    for (int c = 1; c < t->c; c++)
+    for (int c = 1; c < n; c++)
         most = x[c] > most ? x[c] : most;       /* NaN comes back through the sum */
-    for (int c = 0; c < t->cp; c += 16) {
-        v16 e = v_exp(v_sub(v_load_part(x + c, t->cp - c), v_set1(most)));
-        e = live_lanes(t, c, e);
+    for (int c = 0; c < np; c += 16) {
+        v16 e = v_exp(v_sub(v_load_part(x + c, np - c), v_set1(most)));
+        e = live_lanes(n - c, e);
         sum = v_add(sum, e);
         if (!log)
-            v_store_part(y + c, e, t->cp - c);
+            v_store_part(y + c, e, np - c);
     }
     float total = v_sum(sum);
     v16 rest = v_set1(log ? f_log(total) : total);
-    for (int c = 0; c < t->cp; c += 16) {
-        v16 v = log ? v_sub(v_sub(v_load_part(x + c, t->cp - c), v_set1(most)), rest)
-                    : v_div(v_load_part(y + c, t->cp - c), rest);
-        v_store_part(y + c, live_lanes(t, c, v), t->cp - c);
+    for (int c = 0; c < np; c += 16) {
+        v16 v = log ? v_sub(v_sub(v_load_part(x + c, np - c), v_set1(most)), rest)
+                    : v_div(v_load_part(y + c, np - c), rest);
+        v_store_part(y + c, live_lanes(n - c, v), np - c);
     }
+}
+
+void ISA_FN(softmax)(const float *x, int n, float *y)
+{
+    softmax_row(x, n, n, y, false);
 }
 
 static void forward(struct stage *s, struct member *m)
@@ -52,8 +59,8 @@ static void forward(struct stage *s, struct member *m)
 
     for (int n = m->n0; n < m->n1; n++)
         for (long i = 0; i < in->size; i += in->cp)
-            softmax_position(in, sample_data(m, in, n) + i, out->data + out->size * n + i,
-                             s->node->op == OP_LOG_SOFTMAX);
+            softmax_row(sample_data(m, in, n) + i, in->c, in->cp, out->data + out->size * n + i,
+                        s->node->op == OP_LOG_SOFTMAX);
 }
 
 /* softmax: dx = y (dy - sum(dy y)); its logarithm: dx = dy - exp(y) sum(dy) */
@@ -70,7 +77,7 @@ static void grad_position(const struct tensor *t, const float *y, const float *d
     for (int c = 0; c < t->cp; c += 16) {
         v16 g = v_load_part(dy + c, t->cp - c), p = v_load_part(y + c, t->cp - c);
         v16 d = log ? v_fma(v_neg(v_exp(p)), total, g) : v_mul(p, v_sub(g, total));
-        grad_put(dx + c, live_lanes(t, c, d), t->cp - c, first);
+        grad_put(dx + c, live_lanes(t->c - c, d), t->cp - c, first);
     }
 }
 

@@ -7,6 +7,7 @@
 
 #include "base/files.h"
 #include "data/record.h"
+#include "engine/kernels.h"
 #include "engine/model.h"
 #include "engine/test.h"
 #include "serving/answers.h"
@@ -162,14 +163,7 @@ int predictor_answer(const struct predictor *p, const float *output, float *prob
         memcpy(probabilities, output, (size_t)n * sizeof *output);
         return best;
     }
-    double sum = 0;
-    for (int i = 0; i < n; i++) {
-        double e = exp((double)output[i] - output[best]);
-        probabilities[i] = (float)e;
-        sum += e;
-    }
-    for (int i = 0; i < n; i++)
-        probabilities[i] = (float)(probabilities[i] / sum);
+    kernels_of(p->plan->isa)->softmax(output, n, probabilities);
     return best;
 }
 
