@@ -373,17 +373,34 @@ static int run_program(struct keeper *k, struct task *t, struct limits_group *li
     return rc;
 }
 
+static void group_name(const struct keeper *k, char *out, size_t size)
+{
+    const char *attempt = strrchr(k->dir, '/');
+    const char *job = attempt;
+    while (job > k->dir && job[-1] != '/')
+        job--;
+    snprintf(out, size, "muster-%.*s-%.60s-%d", (int)(attempt - job) > 100 ? 100 : (int)(attempt - job),
+             job, attempt + 1, (int)getpid());
+}
+
 static int run_step(void *arg, struct task *step, int *out_code, struct err *err)
 {
     struct keeper *k = arg;
     struct outcome o;
+    char name[200];
+    OWN(limits_group) limits = NULL;
 
     if (k->stopping)
         return err_set(err, ERR_CONFLICT, "stopped before it began");
-    if (run_program(k, step, NULL, NULL, &o, err) < 0)
+    group_name(k, name, sizeof name);
+    if (limits_open(name, &step->limits, &limits, err) < 0 ||
+        run_program(k, step, limits, NULL, &o, err) < 0)
         return -(int)err->code;
     if (o.cause == STOPPED)
         return err_set(err, ERR_CONFLICT, "stopped while its environment was being made");
+    if (o.cause == OUT_OF_TIME)
+        return err_set(err, ERR_INVALID, "its environment took longer than %g s to build",
+                       step->time_limit_s);
     if (o.cause == NOT_SET_UP)
         return err_set(err, ERR_IO, "its sandbox could not be made: %s", o.text);
     if (o.cause == NO_PROGRAM)
@@ -481,14 +498,15 @@ static void tell_running(struct keeper *k)
     set_phase(k, "running");
 }
 
-static void group_name(const struct keeper *k, char *out, size_t size)
+/* What a protocol took in place of what it was asked for. */
+static void say_notes(struct keeper *k)
 {
-    const char *attempt = strrchr(k->dir, '/');
-    const char *job = attempt;
-    while (job > k->dir && job[-1] != '/')
-        job--;
-    snprintf(out, size, "muster-%.*s-%.60s-%d", (int)(attempt - job) > 100 ? 100 : (int)(attempt - job),
-             job, attempt + 1, (int)getpid());
+    size_t i;
+    json_t *note;
+    json_array_foreach(json_object_get(k->task_order.spec, "notes"), i, note)
+        if (json_is_string(note))
+            journal_say(k->journal, "%s", json_string_value(note));
+    journal_flush(k->journal);
 }
 
 static int run_job(struct keeper *k, struct err *err)
@@ -503,6 +521,7 @@ static int run_job(struct keeper *k, struct err *err)
         k->stopping = true;
         return err_set(err, ERR_CONFLICT, "stopped before it began");
     }
+    say_notes(k);
     if (task_make(&k->task_order, run_step, k, &t, err) < 0)
         return -(int)err->code;
     group_name(k, name, sizeof name);

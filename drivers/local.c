@@ -128,27 +128,32 @@ static int spawn_between(void *arg)
     _exit(0);
 }
 
-/* What the keeper may know of the server's environment: where programs and caches are, nothing else. */
-static int pick_env(char **out, int max)
+/* What the keeper may know of the server's environment: where programs, caches and packages are, nothing
+ * else. */
+static bool may_know(const char *variable)
 {
-    static const char *const names[] = { "PATH", "HOME", "XDG_CACHE_HOME", "MUSTER_DATA", "PIP_INDEX_URL",
-                                         "PIP_EXTRA_INDEX_URL", "PIP_CONFIG_FILE", "PIP_CERT",
-                                         "UV_INDEX_URL", "UV_DEFAULT_INDEX", "SSL_CERT_FILE",
-                                         "REQUESTS_CA_BUNDLE", "http_proxy", "https_proxy", "no_proxy",
-                                         "MUSTER_FAULT" };
+    static const char *const names[] = { "PATH=", "HOME=", "XDG_CACHE_HOME=", "MUSTER_DATA=",
+                                         "MUSTER_FAULT=", "PIP_", "UV_", "SSL_CERT_",
+                                         "REQUESTS_CA_BUNDLE=", "http_proxy=", "https_proxy=",
+                                         "no_proxy=" };
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (!strncmp(variable, names[i], strlen(names[i])))
+            return true;
+    return false;
+}
+
+static void pick_env(char **out, int max)
+{
     int n = 0;
-    for (size_t i = 0; i < sizeof names / sizeof names[0] && n < max - 1; i++) {
-        const char *value = getenv(names[i]);
-        if (value && asprintf(&out[n], "%s=%s", names[i], value) >= 0)
-            n++;
-    }
+    for (char **p = environ; *p && n < max - 1; p++)
+        if (may_know(*p))
+            out[n++] = *p;
     out[n] = NULL;
-    return n;
 }
 
 static int make_keeper(const char *dir, int lock, int env_fd, struct err *err)
 {
-    char *env[32];
+    char *env[64];
     sigset_t all, before;
     OWN_MEM char *stacks = malloc(2 * SPAWN_STACK);
     struct spawn s = { .program = program, .dir = dir, .lock = lock, .env_fd = env_fd, .env = env };
@@ -156,7 +161,7 @@ static int make_keeper(const char *dir, int lock, int env_fd, struct err *err)
     if (!stacks)
         return err_set(err, ERR_AGAIN, "no memory to start a job");
     s.stack = stacks + SPAWN_STACK;
-    int n = pick_env(env, 32);
+    pick_env(env, 64);
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     pid_t pid = clone(spawn_between, stacks + SPAWN_STACK, CLONE_VM | CLONE_VFORK | SIGCHLD, &s);
@@ -165,8 +170,6 @@ static int make_keeper(const char *dir, int lock, int env_fd, struct err *err)
         while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
             ;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    for (int i = 0; i < n; i++)
-        free(env[i]);
     return error ? err_set(err, ERR_AGAIN, "cannot start a keeper: %s", strerror(error)) : 0;
 }
 

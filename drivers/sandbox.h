@@ -24,7 +24,8 @@
 enum { SANDBOX_PATHS_MAX = 64, SANDBOX_USER = 65534 };
 
 struct sandbox_path {
-    const char *path;           /* absolute, without symbolic links */
+    const char *path;           /* inside; absolute, without symbolic links */
+    const char *from;           /* outside; NULL: the same */
     bool writable;
 };
 

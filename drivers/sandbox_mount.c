@@ -211,7 +211,8 @@ const char *sandbox_mount(const struct sandbox *s)
     umask(022);                 /* what is made on the way must be passable */
     /* Before anything covers them. */
     for (int i = 0; i < s->n_paths; i++) {
-        fds[i] = open(s->paths[i].path, O_PATH | O_CLOEXEC | O_NOFOLLOW);
+        const char *from = s->paths[i].from ? s->paths[i].from : s->paths[i].path;
+        fds[i] = open(from, O_PATH | O_CLOEXEC | O_NOFOLLOW);
         if (fds[i] < 0)
             return s->paths[i].path;
     }

@@ -53,6 +53,12 @@ void task_expose(struct task *t, const char *path, bool writable)
         json_array_append_new(t->paths, json_pack("{s:s, s:b}", "path", real, "writable", writable));
 }
 
+void task_expose_at(struct task *t, const char *from, const char *path, bool writable)
+{
+    json_array_append_new(t->paths, json_pack("{s:s, s:s, s:b}", "path", path, "from", from, "writable",
+                                              writable));
+}
+
 static void set_all(struct task *t, const json_t *env)
 {
     const char *name;
@@ -94,14 +100,13 @@ static void expose_gpus(struct task *t)
     }
 }
 
-int task_init(struct task *t, const struct task_order *o, struct err *err)
+static int init_empty(struct task *t, const struct task_order *o, struct err *err)
 {
-    const json_t *network = json_object_get(o->spec, "network");
     const char *path = getenv("PATH");
 
     *t = (struct task){ .argv = json_array(), .env = json_object(), .paths = json_array(),
-                        .network = !json_is_false(network), .limits = limits_of(o),
-                        .time_limit_s = number_of(o->spec, "time_limit_s", 0) };
+                        .network = !json_is_false(json_object_get(o->spec, "network")),
+                        .limits = limits_of(o) };
     if (!t->argv || !t->env || !t->paths) {
         task_done(t);
         return err_set(err, ERR_NOMEM, "no memory for a job");
@@ -113,8 +118,41 @@ int task_init(struct task *t, const struct task_order *o, struct err *err)
     task_set(t, "LOGNAME", "nobody");
     task_set(t, "LANG", "C.UTF-8");
     task_set(t, "TMPDIR", "/tmp");
+    return 0;
+}
+
+/* Certificates, proxies and indexes are the machine's, not the server's. */
+static void set_network(struct task *t, bool pip)
+{
+    static const char *const names[] = { "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE",
+                                         "http_proxy", "https_proxy", "no_proxy" };
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (getenv(names[i]))
+            task_set(t, names[i], getenv(names[i]));
+    for (char **p = environ; pip && *p; p++) {
+        size_t n = strcspn(*p, "=");
+        if ((!strncmp(*p, "PIP_", 4) || !strncmp(*p, "UV_", 3)) && (*p)[n])
+            json_object_setn_new(t->env, *p, n, json_string(*p + n + 1));
+    }
+}
+
+int task_init_step(struct task *t, const struct task_order *o, struct err *err)
+{
+    if (init_empty(t, o, err) < 0)
+        return -(int)err->code;
+    set_network(t, true);
+    t->limits.memory = 0;       /* the job's own program is what it is meant for */
+    return 0;
+}
+
+static int init_job(struct task *t, const struct task_order *o, struct err *err)
+{
+    if (init_empty(t, o, err) < 0)
+        return -(int)err->code;
+    set_network(t, false);
     set_all(t, o->env);
     set_all(t, json_object_get(o->spec, "env"));
+    t->time_limit_s = number_of(o->spec, "time_limit_s", 0);
     task_expose(t, o->work, true);
     if (number_of(json_object_get(o->spec, "resources"), "gpu", 0) > 0)
         expose_gpus(t);
@@ -232,6 +270,7 @@ static const struct kind {
 } kinds[] = {
     { "command", make_command },
     { "train", make_train },
+    { "python", task_python },
 };
 
 int task_make(const struct task_order *o, task_step *step, void *arg, struct task *out,
@@ -243,7 +282,7 @@ int task_make(const struct task_order *o, task_step *step, void *arg, struct tas
     for (size_t i = 0; name && i < sizeof kinds / sizeof kinds[0]; i++) {
         if (strcmp(kinds[i].name, name))
             continue;
-        if (task_init(&t, o, err) < 0)
+        if (init_job(&t, o, err) < 0)
             return -(int)err->code;
         if (kinds[i].make(o, step, arg, &t, err) < 0) {
             task_done(&t);
@@ -291,6 +330,7 @@ int task_fill(struct task *t, const struct task_order *o, struct sandbox *out, s
                            SANDBOX_PATHS_MAX);
         s.paths[s.n_paths++] = (struct sandbox_path){
             .path = json_string_value(json_object_get(value, "path")),
+            .from = json_string_value(json_object_get(value, "from")),
             .writable = json_is_true(json_object_get(value, "writable")) };
     }
     /* What is mounted later covers: parents first. */

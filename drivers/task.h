@@ -44,8 +44,9 @@ typedef int task_step(void *arg, struct task *step, int *out_code, struct err *e
 
 int task_make(const struct task_order *o, task_step *step, void *arg, struct task *out,
               struct err *err);
-/* The task of a step: an empty one with the environment and limits of every job. */
-int task_init(struct task *t, const struct task_order *o, struct err *err);
+/* The task of a step of the preparation: an empty one, without what the job and the server put into the
+ * environment (a builder needs no secrets), with what tells pip where packages are. */
+int task_init_step(struct task *t, const struct task_order *o, struct err *err);
 void task_done(struct task *t);
 
 /* Appends to argv; `fmt` as printf. */
@@ -53,6 +54,8 @@ void task_arg(struct task *t, const char *fmt, ...) __attribute__((format(printf
 void task_set(struct task *t, const char *name, const char *value);
 /* Symbolic links are resolved first. A path that is not there is left out. */
 void task_expose(struct task *t, const char *path, bool writable);
+/* `from` seen at another path. */
+void task_expose_at(struct task *t, const char *from, const char *path, bool writable);
 
 /* The sandbox of t, which borrows from it. */
 int task_fill(struct task *t, const struct task_order *o, struct sandbox *out, struct err *err);

@@ -1,0 +1,194 @@
+/* drivers/runtimes.c - what stands here for a runtime version or an image of the cloud */
+#include "drivers/runtimes.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/files.h"
+#include "base/own.h"
+#include "drivers/journal.h"
+#include "spec/yaml.h"
+
+static const char defaults[] =
+    "# What runs here in place of AI Platform's runtimes and images. Edit it: it is read for each job.\n"
+    "#\n"
+    "# A row may say\n"
+    "#   python: python3.9          a name that is looked up, or a path; default: the Python asked for,\n"
+    "#                              or python3 where that is not installed\n"
+    "#   system: true               the packages of that Python's own installation are seen\n"
+    "#   requirements: [torch]      what is installed before the job's own requirements\n"
+    "# A row that is missing is as one that says nothing; an image matches the longest row that it\n"
+    "# begins with.\n"
+    "runtimes:\n"
+    "  \"1.13\": {}\n"
+    "  \"1.14\": {}\n"
+    "  \"1.15\": {}\n"
+    "  \"2.1\": {}\n"
+    "  \"2.2\": {}\n"
+    "  \"2.3\": {}\n"
+    "  \"2.4\": {}\n"
+    "  \"2.5\": {}\n"
+    "  \"2.6\": {}\n"
+    "  \"2.8\": {}\n"
+    "  \"2.11\": {}\n"
+    "images:\n"
+    "  gcr.io/cloud-ml-public/training/pytorch-: {system: true, requirements: [torch, \"numpy<2\"]}\n"
+    "  gcr.io/cloud-ml-public/training/: {}\n"
+    "  us-docker.pkg.dev/vertex-ai/training/pytorch-: {system: true, requirements: [torch, \"numpy<2\"]}\n"
+    "  us-docker.pkg.dev/vertex-ai/training/: {}\n";
+
+static int table_path(const char *data_dir, char *out, struct err *err)
+{
+    if (snprintf(out, PATH_MAX, "%s/runtimes.yaml", data_dir) >= PATH_MAX)
+        return err_set(err, ERR_INVALID, "%s: the path is too long", data_dir);
+    return 0;
+}
+
+int runtimes_write(const char *data_dir, struct err *err)
+{
+    char path[PATH_MAX];
+    if (table_path(data_dir, path, err) < 0)
+        return -(int)err->code;
+    return access(path, F_OK) == 0 ? 0 : files_write(path, defaults, sizeof defaults - 1, err);
+}
+
+/* ------------------------------------------------------------------ rows */
+
+static const struct value *find_image(const struct value *images, const char *image)
+{
+    const struct value *best = NULL;
+    for (const struct value *row = images ? images->child : NULL; row; row = row->next)
+        if (row->key && !strncmp(image, row->key, strlen(row->key)) &&
+            (!best || strlen(row->key) > strlen(best->key)))
+            best = row;
+    return best;
+}
+
+static int read_row(const struct value *row, const char *path, struct runtime *out,
+                    const char **out_python, struct err *err)
+{
+    const struct value *system = row ? value_find(row, "system") : NULL;
+    const struct value *python = row ? value_find(row, "python") : NULL;
+    const struct value *list = row ? value_find(row, "requirements") : NULL;
+
+    if (row && row->kind != VALUE_MAP && !value_is_null(row))
+        return err_set(err, ERR_INVALID, "%s:%d: a row is a map: {python: ..., requirements: [...]}", path,
+                       row->line);
+    out->system = system && system->text && !strcmp(system->text, "true");
+    *out_python = python ? python->text : NULL;
+    for (const struct value *v = list && list->kind == VALUE_LIST ? list->child : NULL; v; v = v->next)
+        if (v->text)
+            json_array_append_new(out->requirements, json_string(v->text));
+    return 0;
+}
+
+/* ------------------------------------------------------------------ interpreters */
+
+/* A program that the user of a sandbox can run: no script (pyenv's shims ask for pyenv), and, for a server
+ * that is root, with a way to it that is open to others. */
+static bool is_usable(const char *path, bool given)
+{
+    char head[4];
+    OWN_FD int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0 || read(fd, head, 4) != 4 || memcmp(head, "\177ELF", 4) || access(path, X_OK) < 0)
+        return false;
+    if (given || geteuid() != 0)
+        return true;            /* a path that the table names is made visible */
+    char part[PATH_MAX];
+    snprintf(part, sizeof part, "%s", path);
+    for (char *slash = strrchr(part, '/'); slash && slash != part; slash = strrchr(part, '/')) {
+        struct stat st;
+        *slash = '\0';
+        if (stat(part, &st) < 0 || !(st.st_mode & S_IXOTH))
+            return false;
+    }
+    return true;
+}
+
+static bool find_program(const char *name, char *out)
+{
+    if (name[0] == '/') {
+        OWN_MEM char *real = realpath(name, NULL);
+        if (!real || !is_usable(real, true))
+            return false;
+        snprintf(out, PATH_MAX, "%s", real);
+        return true;
+    }
+    const char *path = getenv("PATH");
+    for (const char *p = path && *path ? path : "/usr/local/bin:/usr/bin:/bin"; *p;) {
+        size_t n = strcspn(p, ":");
+        char file[PATH_MAX];
+        snprintf(file, sizeof file, "%.*s/%s", (int)n, p, name);
+        OWN_MEM char *real = realpath(file, NULL);
+        if (real && is_usable(real, false)) {
+            snprintf(out, PATH_MAX, "%s", real);
+            return true;
+        }
+        p += n + (p[n] == ':');
+    }
+    return false;
+}
+
+/* "python3.11" of /usr/bin/python3.11: its version is in its name wherever it is installed. */
+static void version_of(const char *python, char *out, size_t size)
+{
+    const char *name = strrchr(python, '/');
+    size_t at = strcspn(name, "0123456789");
+    snprintf(out, size, "%s", name[at] ? name + at : "3");
+}
+
+static int find_python(const char *asked, const char *row, struct runtime *out, struct err *err)
+{
+    char name[64];
+    snprintf(name, sizeof name, "python%.50s", asked ? asked : "3");
+    const char *const tries[] = { row ? row : name, row ? NULL : "python3", NULL };
+    for (int i = 0; tries[i]; i++)
+        if (find_program(tries[i], out->python)) {
+            version_of(out->python, out->version, sizeof out->version);
+            return 0;
+        }
+    return err_set(err, ERR_MISSING, "there is no %s here that a job can run (install python3, or name one "
+                   "in runtimes.yaml)", row ? row : "python3");
+}
+
+int runtimes_find(const char *data_dir, const json_t *python, const char *image, struct journal *journal,
+                  struct runtime *out, struct err *err)
+{
+    const char *runtime = json_string_value(json_object_get(python, "runtime"));
+    const char *asked = json_string_value(json_object_get(python, "python"));
+    const char *row_python = NULL;
+    char path[PATH_MAX];
+    OWN_MEM char *text = NULL;
+    OWN(value) table = NULL;
+    size_t n;
+    struct runtime r = { .requirements = json_array() };
+
+    if (table_path(data_dir, path, err) < 0 || runtimes_write(data_dir, err) < 0 ||
+        files_read(path, YAML_BYTES_MAX, &text, &n, err) < 0 ||
+        yaml_parse(text, n, path, NULL, &table, err) < 0)
+        goto failed;
+    const struct value *images = value_find(table, "images"), *runtimes = value_find(table, "runtimes");
+    const struct value *row = image ? find_image(images, image)
+                            : runtime && runtimes ? value_find(runtimes, runtime) : NULL;
+    if (read_row(row, path, &r, &row_python, err) < 0 || find_python(asked, row_python, &r, err) < 0)
+        goto failed;
+    if (image)
+        journal_say(journal, "image %s is not used: Python %s of this machine is, in a sandbox", image,
+                    r.version);
+    else if (runtime || (asked && strcmp(asked, r.version)))
+        journal_say(journal, "asked for%s%s%s%s%s; Python %s of this machine is used%s",
+                    runtime ? " runtime " : "", runtime ? runtime : "", runtime && asked ? "," : "",
+                    asked ? " Python " : "", asked ? asked : "", r.version,
+                    row || !runtime ? "" : " (runtimes.yaml has no row for that runtime)");
+    *out = r;
+    return 0;
+
+failed:
+    json_decref(r.requirements);
+    return -(int)err->code;
+}
