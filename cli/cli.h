@@ -65,6 +65,10 @@ struct command {
     X(resize) \
     X(top) \
     X(serve) \
+    X(env) \
+    X(project) \
+    X(secret) \
+    X(config) \
     X(keeper) \
     X(help)
 

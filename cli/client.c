@@ -1,10 +1,17 @@
 /* cli/client.c - how commands find the server and call it */
 #include "cli/client.h"
 
+#include <ctype.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/files.h"
+#include "base/http.h"
+
+enum { ANSWER_MAX = 256 << 20 };
 
 static const char *env_of(const char *name)
 {
@@ -22,4 +29,163 @@ char *client_data_dir(const char *option)
     if (xdg && asprintf(&out, "%s/muster", xdg) < 0)
         out = NULL;
     return xdg ? out : files_resolve(NULL, "~/.local/share/muster");
+}
+
+/* ------------------------------------------------------------ finding it */
+
+static int no_server(const char *why, struct err *err)
+{
+    return err_set(err, ERR_AGAIN, "no server runs here: %s (`muster serve` starts one; for another "
+                   "machine's set MUSTER_SERVER)", why);
+}
+
+/* What a server that was killed left behind does not count. */
+static int find_address(struct client *c, struct err *err)
+{
+    const char *named = env_of("MUSTER_SERVER");
+    OWN_MEM char *path = NULL, *text = NULL;
+    struct err unread = { 0 };
+
+    if (named) {
+        c->server = strdup(named);
+    } else {
+        if (asprintf(&path, "%s/server.json", c->data_dir) < 0)
+            return err_set(err, ERR_NOMEM, "no memory for a path");
+        if (files_read(path, 65536, &text, NULL, &unread) < 0)
+            return no_server("there is no server.json in the data directory", err);
+        OWN_JSON json_t *doc = json_loads(text, 0, NULL);
+        const char *address = json_string_value(json_object_get(doc, "address"));
+        const pid_t pid = (pid_t)json_integer_value(json_object_get(doc, "pid"));
+        if (!address || pid <= 0 || (kill(pid, 0) < 0 && errno == ESRCH))
+            return no_server("the last one has ended", err);
+        c->server = strdup(address);
+    }
+    for (size_t n = c->server ? strlen(c->server) : 0; n && c->server[n - 1] == '/';)
+        c->server[--n] = 0;
+    return c->server ? 0 : err_set(err, ERR_NOMEM, "no memory for an address");
+}
+
+static int find_token(struct client *c, struct err *err)
+{
+    const char *named = env_of("MUSTER_TOKEN");
+    OWN_MEM char *path = NULL, *text = NULL;
+    struct err unread = { 0 };
+
+    if (named) {
+        c->token = strdup(named);
+    } else {
+        if (asprintf(&path, "%s/token", c->data_dir) < 0)
+            return err_set(err, ERR_NOMEM, "no memory for a path");
+        if (files_read(path, 4096, &text, NULL, &unread) < 0)
+            return err_set(err, ERR_DENIED, "there is no token for %s: set MUSTER_TOKEN (`muster project "
+                           "token add` makes one where the server runs)", c->server);
+        text[strcspn(text, " \t\r\n")] = 0;
+        c->token = strdup(text);
+    }
+    if (c->token && c->token[strcspn(c->token, "\r\n \t")])
+        return err_set(err, ERR_INVALID, "MUSTER_TOKEN has a blank or a line break in it");
+    return c->token ? 0 : err_set(err, ERR_NOMEM, "no memory for a token");
+}
+
+int client_open(struct client **out, struct err *err)
+{
+    OWN(client) c = calloc(1, sizeof *c);
+    const char *project = env_of("MUSTER_PROJECT") ? env_of("MUSTER_PROJECT")
+        : env_of("CLOUDSDK_CORE_PROJECT") ? env_of("CLOUDSDK_CORE_PROJECT") : "default";
+
+    if (!c || !(c->data_dir = client_data_dir(NULL)) || !(c->project = strdup(project)))
+        return err_set(err, ERR_NOMEM, "no memory for the server's address");
+    if (find_address(c, err) < 0 || find_token(c, err) < 0)
+        return -(int)err->code;
+    *out = TAKE(c);
+    return 0;
+}
+
+void client_free(struct client *c)
+{
+    if (!c)
+        return;
+    free(c->server);
+    free(c->token);
+    free(c->project);
+    free(c->data_dir);
+    free(c);
+}
+
+/* ------------------------------------------------------------ calling it */
+
+void client_escape(struct buf *b, const char *text)
+{
+    for (; *text; text++)
+        if (isalnum((unsigned char)*text) || strchr("-._~", *text))
+            buf_append(b, text, 1);
+        else
+            buf_printf(b, "%%%02X", (unsigned char)*text);
+}
+
+char *client_path(const char *form, ...)
+{
+    OWN_BUF b = BUF_INIT;
+    va_list args;
+
+    va_start(args, form);
+    for (; *form; form++) {
+        const char *text = *form == '%' ? va_arg(args, const char *) : NULL;
+        if (text)
+            client_escape(&b, text);
+        else
+            buf_append(&b, form, 1);
+    }
+    va_end(args);
+    return buf_take(&b);
+}
+
+static const struct { long status; enum err_code code; } codes[] = {
+    { 400, ERR_INVALID }, { 401, ERR_DENIED }, { 403, ERR_DENIED }, { 404, ERR_MISSING },
+    { 405, ERR_INVALID }, { 409, ERR_CONFLICT }, { 412, ERR_CONFLICT }, { 413, ERR_INVALID },
+    { 421, ERR_DENIED }, { 429, ERR_AGAIN }, { 503, ERR_AGAIN },
+};
+
+static int say_refused(const struct client *c, long status, const json_t *doc, struct err *err)
+{
+    const char *text = json_string_value(json_object_get(json_object_get(doc, "error"), "message"));
+    enum err_code code = ERR_IO;
+
+    for (size_t i = 0; i < sizeof codes / sizeof codes[0]; i++)
+        if (codes[i].status == status)
+            code = codes[i].code;
+    if (text)
+        return err_set(err, code, "%s", text);
+    return err_set(err, code, "the server at %s answers %ld and does not say why", c->server, status);
+}
+
+int client_call(struct client *c, const char *method, const char *path, const json_t *body,
+                json_t **out, struct err *err)
+{
+    OWN_MEM char *url = NULL, *token = NULL;
+    OWN_MEM char *text = body ? json_dumps(body, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
+    struct http_response r = { 0 };
+
+    if (asprintf(&url, "%s%s", c->server, path) < 0)
+        url = NULL;
+    if (asprintf(&token, "Authorization: Bearer %s", c->token) < 0)
+        token = NULL;
+    if (!url || !token || (body && !text))
+        return err_set(err, ERR_NOMEM, "no memory for a request");
+    const char *const headers[] = { token, "Content-Type: application/json", NULL };
+    if (http_call(method, url, headers, text, text ? strlen(text) : 0, ANSWER_MAX, &r, err) < 0)
+        return err->code == ERR_AGAIN ? no_server("nobody answers at its address", err)
+            : -(int)err->code;
+    json_t *doc = r.body.n ? json_loadb(r.body.data, r.body.n, JSON_DECODE_ANY, NULL) : NULL;
+    http_response_done(&r);
+    if (r.status < 200 || r.status > 299) {
+        say_refused(c, r.status, doc, err);
+        json_decref(doc);
+        return -(int)err->code;
+    }
+    if (out)
+        *out = doc;
+    else
+        json_decref(doc);
+    return 0;
 }

@@ -12,6 +12,8 @@
 #include "cli/cli.h"
 #include "cli/client.h"
 #include "protocols/console.h"
+#include "protocols/aiplatform.h"
+#include "protocols/logging.h"
 #include "protocols/native.h"
 #include "server/auth.h"
 #include "server/server.h"
@@ -19,6 +21,9 @@
 /* The languages it speaks: a line a file of protocols/. */
 static const struct protocol *const protocols[] = {
     &protocol_native,
+    &protocol_aiplatform,
+    &protocol_logging,
+    &protocol_native_jobs,
     &protocol_console,
     NULL
 };

@@ -237,28 +237,6 @@ static int check_token(struct conn *c)
     return 0;
 }
 
-static int parse_queries(struct request *q, char *text, char *out)
-{
-    for (char *part = text; part && *part;) {
-        size_t n = strcspn(part, "&"), name_n = strcspn(part, "=&");
-        if (n && q->n_queries < QUERIES_MAX) {
-            struct pair *p = &q->queries[q->n_queries++];
-            p->name = out;
-            long used = percent_decode(part, name_n, true, out);
-            if (used < 0)
-                return -1;
-            p->value = out += used + 1;
-            used = name_n < n ? percent_decode(part + name_n + 1, n - name_n - 1, true, out) : 0;
-            if (used < 0)
-                return -1;
-            out[used] = 0;
-            out += used + 1;
-        }
-        part += n + (part[n] == '&');
-    }
-    return 0;
-}
-
 /* /k/TOKEN/rest, or as it is. */
 static char *cut_prefix(struct request *q, char *target)
 {
@@ -290,8 +268,11 @@ static int route(struct conn *c)
     if (query)
         *query++ = 0;
     q->query_text = query ? query : target + strlen(target);
-    if (parse_queries(q, query, q->scratch) < 0)
+    q->n_queries = queries_parse(q->query_text, q->scratch, q->queries, QUERIES_MAX);
+    if (q->n_queries < 0) {
+        q->n_queries = 0;
         return -1;
+    }
     char *at = q->scratch + 2 * n + 4;  /* queries take two bytes more than they had, each */
     return router_find(c->loop->http->router, q->head.method, target, strlen(target), at, &q->match);
 }

@@ -60,6 +60,9 @@ const char *head_find(const struct head *h, const char *name);
 /* Decodes n bytes of text into out (n + 1 bytes). -1: an escape is broken, NUL, or not UTF-8. */
 long percent_decode(const char *text, size_t n, bool plus_is_blank, char *out);
 bool utf8_valid(const char *text, size_t n);
+/* "a=1&b=2", decoded into out (2 * strlen + 2 bytes). How many, the first `max` of them; -1: as
+ * above. */
+int queries_parse(const char *text, char *out, struct pair *pairs, int max);
 
 /* A body in chunks, decoded in place piece by piece. */
 struct chunks {

@@ -255,6 +255,29 @@ long percent_decode(const char *text, size_t n, bool plus_is_blank, char *out)
     return utf8_valid(out, (size_t)(to - out)) ? to - out : -1;
 }
 
+int queries_parse(const char *text, char *out, struct pair *pairs, int max)
+{
+    int n = 0;
+
+    while (*text) {
+        const size_t part = strcspn(text, "&"), name = strcspn(text, "=&");
+        if (part && n < max) {
+            long used = percent_decode(text, name, true, out);
+            if (used < 0)
+                return -1;
+            pairs[n].name = out;
+            pairs[n++].value = out += used + 1;
+            used = name < part ? percent_decode(text + name + 1, part - name - 1, true, out) : 0;
+            if (used < 0)
+                return -1;
+            out[used] = 0;
+            out += used + 1;
+        }
+        text += part + (text[part] == '&');
+    }
+    return n;
+}
+
 /* ------------------------------------------------------------ chunks */
 
 enum { CHUNK_DIGITS = 12, CHUNK_EXTRA = 8192 };

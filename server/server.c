@@ -14,15 +14,9 @@
 #include "base/files.h"
 #include "server/auth.h"
 #include "server/objects.h"
+#include "server/queue.h"
 
 /* ------------------------------------------------------------ the parts */
-
-/* In the order in which they start; one may use those before it. */
-static const struct part {
-    const char *name;
-    int (*start)(struct server *s, struct err *err);
-    void (*stop)(struct server *s);
-} parts[];
 
 static int start_store(struct server *s, struct err *err)
 {
@@ -54,10 +48,26 @@ static void stop_objects(struct server *s)
     objects_free(TAKE(s->objects));
 }
 
-static const struct part parts[] = {
+static int start_queue(struct server *s, struct err *err)
+{
+    return queue_new(s, NULL, &s->queue, err);
+}
+
+static void stop_queue(struct server *s)
+{
+    queue_free(TAKE(s->queue));
+}
+
+/* In the order in which they start; one may use those before it. */
+static const struct part {
+    const char *name;
+    int (*start)(struct server *s, struct err *err);
+    void (*stop)(struct server *s);
+} parts[] = {
     { "store", start_store, stop_store },
     { "auth", start_auth, stop_auth },
     { "buckets", start_objects, stop_objects },
+    { "scheduler", start_queue, stop_queue },
 };
 enum { PARTS = sizeof parts / sizeof parts[0] };
 

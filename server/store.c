@@ -53,6 +53,7 @@ struct store {
     bool busy;                  /* somebody runs wishes */
     struct conn *readers;
     pthread_key_t mine;         /* this thread's reader */
+    _Atomic uint64_t commits;
 };
 
 /* Those in use on this thread, innermost first: store_sql finds its connection here. */
@@ -404,6 +405,8 @@ static void grant_all(struct store *s, struct wish *first)
         fail_from(begun, NULL, &err);
         if (!sqlite3_get_autocommit(db))
             store_run(db, &ignore, "ROLLBACK", "");
+    } else {
+        s->commits++;
     }
     store_point("store.committed");
     conn_leave(&s->writer);
@@ -455,6 +458,15 @@ int store_write(struct store *s, int (*fn)(sqlite3 *db, void *arg, struct err *e
 
 /* ------------------------------------------------------------ reading */
 
+/* One that a function left in the middle of its rows would hold on to the snapshot: later reads of
+ * this thread would not see what was written since. */
+static void end_statements(sqlite3 *db)
+{
+    for (sqlite3_stmt *st = NULL; (st = sqlite3_next_stmt(db, st));)
+        if (sqlite3_stmt_busy(st))
+            sqlite3_reset(st);
+}
+
 int store_read(struct store *s, int (*fn)(sqlite3 *db, void *arg, struct err *err), void *arg,
                struct err *err)
 {
@@ -470,6 +482,7 @@ int store_read(struct store *s, int (*fn)(sqlite3 *db, void *arg, struct err *er
     int rc = store_run(c->db, err, "BEGIN", "");
     if (rc == 0) {
         rc = fn(c->db, arg, err);
+        end_statements(c->db);
         store_run(c->db, &ignore, "COMMIT", "");
     }
     c->depth--;
@@ -604,4 +617,9 @@ void store_point(const char *name)
         return;
     if (atomic_fetch_add(&fault_count, 1) + 1 == fault_at)
         kill(getpid(), SIGKILL);
+}
+
+uint64_t store_commits(const struct store *s)
+{
+    return s->commits;
 }

@@ -16,6 +16,7 @@
 #define MUSTER_SERVER_STORE_H
 
 #include <sqlite3.h>
+#include <stdint.h>
 
 #include "base/err.h"
 #include "base/own.h"
@@ -59,6 +60,9 @@ int store_backup(struct store *s, const char *path, struct err *err);
 
 /* ERR_IO with the first finding when the file is not sound. */
 int store_check(struct store *s, struct err *err);
+
+/* How many transactions reached the disk since it was opened. */
+uint64_t store_commits(const struct store *s);
 
 /* A failure point, for tests: around every commit and file operation of the server. The process is
  * killed (SIGKILL) at the N-th one that it passes with MUSTER_STORE_FAULT=N, at the N-th of that
