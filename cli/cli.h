@@ -65,6 +65,8 @@ struct command {
     X(resize) \
     X(top) \
     X(serve) \
+    X(submit) \
+    X(jobs) \
     X(env) \
     X(project) \
     X(secret) \
@@ -75,6 +77,9 @@ struct command {
 #define X(name) extern const struct command command_##name;
 COMMANDS(X)
 #undef X
+
+/* By its name; NULL: there is none. */
+const struct command *cli_find(const char *name);
 
 /* ERR_INVALID: "usage: muster train SPEC ...". */
 int cli_usage(const struct command *c, struct err *err);

@@ -8,6 +8,7 @@
 #include "base/http.h"
 #include "base/near.h"
 #include "cli/cli.h"
+#include "cli/gcloud.h"
 
 static const struct command *const commands[] = {
 #define X(name) &command_##name,
@@ -16,7 +17,7 @@ static const struct command *const commands[] = {
 };
 enum { N_COMMANDS = sizeof commands / sizeof commands[0] };
 
-static const struct command *find(const char *name)
+const struct command *cli_find(const char *name)
 {
     for (int i = 0; i < N_COMMANDS; i++)
         if (!strcmp(commands[i]->name, name))
@@ -87,7 +88,7 @@ static int help(struct cli *cli, int argc, char **argv, struct err *err)
         print_commands(stdout);
         return 0;
     }
-    const struct command *c = find(argv[0]);
+    const struct command *c = cli_find(argv[0]);
     if (!c)
         return unknown(argv[0], err);
     print_command(c, stdout);
@@ -124,7 +125,7 @@ static int run(struct cli *cli, int argc, char **argv, struct err *err)
     if (!strcmp(argv[0], "--help") || !strcmp(argv[0], "-h"))
         return help(cli, argc - 1, argv + 1, err);
 
-    const struct command *c = find(argv[0]);
+    const struct command *c = cli_find(argv[0]);
     if (!c)
         return argv[0][0] == '-'
             ? err_set(err, ERR_INVALID, "the command comes first: muster COMMAND %.64s", argv[0])
@@ -158,6 +159,8 @@ int main(int argc, char **argv)
     struct err err = { 0 };
 
     http_on_note(say_note);
+    if (argc > 0 && gcloud_is(argv[0]))
+        return gcloud_main(&cli, argc - 1, argv + 1);
     int rc = run(&cli, argc - (argc > 0), argv + (argc > 0), &err);
 
     /* Results that did not reach the disk are a failure too (`muster ... >/dev/full`). */

@@ -1,0 +1,437 @@
+/* cli/jobs.c - muster jobs: the server's jobs, listed, described, followed, ended */
+#include "cli/jobs.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+
+struct args {
+    const char *project, *state, *text, *label, *search;
+    long limit, tail;
+    int json, follow, all;
+};
+#define AT(field) offsetof(struct args, field)
+static const struct option options[] = {
+    { "project", 0, "NAME", "of the jobs (default: MUSTER_PROJECT, or \"default\")", OPTION_TEXT,
+      AT(project) },
+    { "all", 'a', NULL, "list: of all projects", OPTION_FLAG, AT(all) },
+    { "state", 0, "STATE", "list: queued, running, active, succeeded, failed ...", OPTION_TEXT,
+      AT(state) },
+    { "text", 0, "TEXT", "list: only names that contain it", OPTION_TEXT, AT(text) },
+    { "label", 0, "KEY[=VALUE]", "list: only jobs with this label", OPTION_TEXT, AT(label) },
+    { "limit", 0, "N", "list: at most so many, newest first (default: 100)", OPTION_INT, AT(limit) },
+    { "follow", 'f', NULL, "logs: go on until the job has ended", OPTION_FLAG, AT(follow) },
+    { "tail", 0, "N", "logs: only the last lines", OPTION_INT, AT(tail) },
+    { "search", 0, "TEXT", "logs: only lines that contain it", OPTION_TEXT, AT(search) },
+    { "json", 0, NULL, "print what the server answers", OPTION_FLAG, AT(json) },
+    { 0 }
+};
+
+/* Between two looks at a log: nobody notices. */
+enum { LOOK_US = 100000 };
+
+static const char *text_of(const json_t *doc, const char *key)
+{
+    const char *text = json_string_value(json_object_get(doc, key));
+    return text ? text : "";
+}
+
+static double time_of(const json_t *doc, const char *key)
+{
+    return json_number_value(json_object_get(doc, key));
+}
+
+static int whole(const json_t *doc, const char *key)
+{
+    return (int)json_integer_value(json_object_get(doc, key));
+}
+
+static void print_json(const json_t *doc)
+{
+    OWN_MEM char *text = json_dumps(doc, JSON_INDENT(2) | JSON_ENCODE_ANY);
+    puts(text ? text : "null");
+}
+
+int job_client(const char *project, struct client **out, struct err *err)
+{
+    if (client_open(out, err) < 0)
+        return -(int)err->code;
+    if (!project)
+        return 0;
+    char *copy = strdup(project);
+    if (!copy)
+        return err_set(err, ERR_NOMEM, "no memory for a name");
+    free((*out)->project);
+    (*out)->project = copy;
+    return 0;
+}
+
+/* One call about one job: "METHOD /api/jobs/PROJECT/NAME" and the rest of the path. */
+static int call(struct client *s, const char *method, const char *name, const char *rest,
+                const json_t *body, json_t **out, struct err *err)
+{
+    OWN_MEM char *path = client_path("/api/jobs/%/%", s->project, name, NULL);
+    OWN_MEM char *whole_path = NULL;
+
+    if (!path || asprintf(&whole_path, "%s%s", path, rest) < 0)
+        return err_set(err, ERR_NOMEM, "no memory for a request");
+    return client_call(s, method, whole_path, body, out, err);
+}
+
+static int ended(const json_t *job)
+{
+    const char *state = text_of(job, "state");
+    return !strcmp(state, "succeeded") || !strcmp(state, "failed") || !strcmp(state, "cancelled");
+}
+
+/* ------------------------------------------------------------ list and describe */
+
+static void print_stamp(double t)
+{
+    time_t whole_t = (time_t)t;
+    struct tm tm;
+    char stamp[40] = "";
+
+    if (t > 0)
+        strftime(stamp, sizeof stamp, "%Y-%m-%d %H:%M:%S", localtime_r(&whole_t, &tm));
+    printf("%-19s", stamp);
+}
+
+static void print_span(double seconds)
+{
+    if (seconds < 0)
+        printf("%8s", "");
+    else if (seconds < 100)
+        printf("%6.1f s", seconds);
+    else if (seconds < 6000)
+        printf("%4.0f min", seconds / 60);
+    else
+        printf("%6.1f h", seconds / 3600);
+}
+
+/* How long it runs or ran; < 0: it did not. */
+static double span_of(const json_t *job)
+{
+    double from = time_of(job, "started"), to = time_of(job, "ended");
+    return from <= 0 ? -1 : (to > 0 ? to : clock_wall()) - from;
+}
+
+static void print_row(const json_t *job, const struct args *a)
+{
+    const json_t *workers = json_object_get(job, "workers");
+
+    print_stamp(time_of(job, "created"));
+    printf("  %-10s ", text_of(job, "state"));
+    print_span(span_of(job));
+    printf("  %3d of %d..%-3d ", whole(workers, "now"), whole(workers, "min"), whole(workers, "max"));
+    printf(" %s%s%s%s%s\n", a->all ? text_of(job, "project") : "", a->all ? "/" : "",
+           text_of(job, "name"), *text_of(job, "reason") ? "  " : "", text_of(job, "reason"));
+}
+
+static void list_query(const struct args *a, const struct client *s, long limit, const char *token,
+                       struct buf *path)
+{
+    const char *equals = a->label ? strchr(a->label, '=') : NULL;
+    OWN_MEM char *key = a->label ? strndup(a->label, strcspn(a->label, "=")) : NULL;
+    const struct { const char *name, *value; } parts[] = {
+        { "project", a->all ? NULL : s->project }, { "state", a->state }, { "text", a->text },
+        { "label", key }, { "value", equals ? equals + 1 : NULL }, { "token", token },
+    };
+
+    buf_printf(path, "/api/jobs?limit=%ld", limit);
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
+        if (parts[i].value && *parts[i].value) {
+            buf_printf(path, "&%s=", parts[i].name);
+            client_escape(path, parts[i].value);
+        }
+}
+
+static int list(struct cli *c, struct client *s, const struct args *a, char **names, struct err *err)
+{
+    OWN_JSON json_t *all = json_array();
+    char token[64] = "";
+    long left = a->limit > 0 ? a->limit : 100;
+
+    (void)c;
+    (void)names;
+    do {
+        OWN_BUF path = BUF_INIT;
+        OWN_JSON json_t *doc = NULL;
+        list_query(a, s, left < 1000 ? left : 1000, token, &path);
+        if (buf_ok(&path, err) < 0 || client_call(s, "GET", path.data, NULL, &doc, err) < 0)
+            return -(int)err->code;
+        json_array_extend(all, json_object_get(doc, "jobs"));
+        left -= (long)json_array_size(json_object_get(doc, "jobs"));
+        snprintf(token, sizeof token, "%s", text_of(doc, "next"));
+    } while (*token && left > 0);
+    if (a->json) {
+        print_json(all);
+        return 0;
+    }
+    for (size_t i = 0; i < json_array_size(all); i++)
+        print_row(json_array_get(all, i), a);
+    if (*token)
+        fprintf(stderr, "there are more (--limit N)\n");
+    return 0;
+}
+
+static void print_event(const json_t *e, double from)
+{
+    static const char *const known[] = { "seq", "t", "type", "spec", "project", "name", "dir", NULL };
+    const char *key;
+    json_t *value;
+
+    printf("  %+9.3f s  %-21s", time_of(e, "t") - from, text_of(e, "type"));
+    json_object_foreach((json_t *)e, key, value) {
+        int skip = 0;
+        for (int i = 0; known[i]; i++)
+            skip |= !strcmp(known[i], key);
+        if (skip || (json_is_string(value) && !*json_string_value(value)))
+            continue;
+        OWN_MEM char *text = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(6));
+        printf(" %s=%s", key, text ? text : "");
+    }
+    putchar('\n');
+}
+
+static int describe(struct cli *c, struct client *s, const struct args *a, char **names,
+                    struct err *err)
+{
+    OWN_JSON json_t *job = NULL;
+    OWN_JSON json_t *log = NULL;
+    size_t i;
+    json_t *e;
+
+    (void)c;
+    if (call(s, "GET", names[0], "", NULL, &job, err) < 0 ||
+        call(s, "GET", names[0], "/events", NULL, &log, err) < 0)
+        return -(int)err->code;
+    if (a->json) {
+        json_object_set(job, "events", json_object_get(log, "events"));
+        print_json(job);
+        return 0;
+    }
+    const json_t *workers = json_object_get(job, "workers");
+    printf("%s  %s%s%s\n", text_of(job, "name"), text_of(job, "state"),
+           *text_of(job, "reason") ? ": " : "", text_of(job, "reason"));
+    printf("  project %s, %s, priority %d, attempt %d, %d of %d..%d workers\n",
+           text_of(job, "project"), text_of(job, "kind"), whole(job, "priority"),
+           whole(job, "attempt"), whole(workers, "now"), whole(workers, "min"),
+           whole(workers, "max"));
+    printf("  submitted ");
+    print_stamp(time_of(job, "created"));
+    if (time_of(job, "started") > 0) {
+        printf("  ran");
+        print_span(span_of(job));
+    }
+    putchar('\n');
+    json_array_foreach(json_object_get(log, "events"), i, e)
+        print_event(e, time_of(job, "created"));
+    return 0;
+}
+
+/* ------------------------------------------------------------ logs */
+
+static void print_lines(const json_t *doc)
+{
+    size_t i;
+    json_t *line;
+
+    json_array_foreach(json_object_get(doc, "lines"), i, line) {
+        const json_t *text = json_object_get(line, "text");
+        FILE *to = *text_of(line, "stream") == 'o' ? stdout : stderr;
+        fwrite(json_string_value(text), 1, json_string_length(text), to);
+        putc('\n', to);
+    }
+    fflush(stdout);
+}
+
+/* From a cursor ("": as `first` says) to the end of what is there now. */
+static int read_log(struct client *s, const char *name, const struct args *a, char cursor[64],
+                    struct err *err)
+{
+    for (;;) {
+        OWN_BUF rest = BUF_INIT;
+        OWN_JSON json_t *doc = NULL;
+        buf_text(&rest, "/logs?limit=5000");
+        if (*cursor)
+            buf_printf(&rest, "&after=%s", cursor);
+        else if (a->tail >= 0)
+            buf_printf(&rest, "&tail=%ld", a->tail);
+        if (a->search) {
+            buf_text(&rest, "&search=");
+            client_escape(&rest, a->search);
+        }
+        if (buf_ok(&rest, err) < 0 || call(s, "GET", name, rest.data, NULL, &doc, err) < 0)
+            return -(int)err->code;
+        print_lines(doc);
+        snprintf(cursor, 64, "%s", text_of(doc, "next"));
+        if (json_array_size(json_object_get(doc, "lines")) < 5000)
+            return 0;
+    }
+}
+
+static int follow(struct cli *c, struct client *s, const struct args *a, const char *name,
+                  struct err *err)
+{
+    char cursor[64] = "";
+    int attempt = 0;
+
+    for (;;) {
+        OWN_JSON json_t *job = NULL;
+        /* State first: what it printed is in the log by the time it has ended. */
+        if (call(s, "GET", name, "", NULL, &job, err) < 0)
+            return -(int)err->code;
+        if (whole(job, "attempt") != attempt) {
+            attempt = whole(job, "attempt");
+            cursor[0] = '\0';
+        }
+        if (attempt > 0 && read_log(s, name, a, cursor, err) < 0)
+            return -(int)err->code;
+        if (ended(job)) {
+            fprintf(stderr, "%s: %s%s%s\n", name, text_of(job, "state"),
+                    *text_of(job, "reason") ? ": " : "", text_of(job, "reason"));
+            c->exit_code = strcmp(text_of(job, "state"), "succeeded") ? 1 : 0;
+            return 0;
+        }
+        usleep(LOOK_US);
+    }
+}
+
+int job_follow(struct cli *c, struct client *s, const char *name, struct err *err)
+{
+    return follow(c, s, &(struct args){ .tail = -1 }, name, err);
+}
+
+static int logs(struct cli *c, struct client *s, const struct args *a, char **names, struct err *err)
+{
+    char cursor[64] = "";
+
+    return a->follow ? follow(c, s, a, names[0], err) : read_log(s, names[0], a, cursor, err);
+}
+
+/* ------------------------------------------------------------ changes */
+
+static int show(const struct args *a, const json_t *job, const char *what)
+{
+    if (a->json)
+        print_json(job);
+    else
+        printf("%s%s\n", text_of(job, "name"), what);
+    return 0;
+}
+
+static int cancel(struct cli *c, struct client *s, const struct args *a, char **names,
+                  struct err *err)
+{
+    (void)c;
+    for (; *names; names++) {
+        OWN_JSON json_t *job = NULL;
+        if (call(s, "POST", *names, "/cancel", NULL, &job, err) < 0)
+            return -(int)err->code;
+        show(a, job, ": is being cancelled");
+    }
+    return 0;
+}
+
+static int delete_jobs(struct cli *c, struct client *s, const struct args *a, char **names,
+                       struct err *err)
+{
+    (void)c;
+    (void)a;
+    for (; *names; names++) {
+        if (call(s, "DELETE", *names, "", NULL, NULL, err) < 0)
+            return -(int)err->code;
+        printf("%s: deleted, with its logs and files\n", *names);
+    }
+    return 0;
+}
+
+static int rerun(struct cli *c, struct client *s, const struct args *a, char **names,
+                 struct err *err)
+{
+    OWN_JSON json_t *job = NULL;
+
+    if (call(s, "POST", names[0], "/rerun", NULL, &job, err) < 0)
+        return -(int)err->code;
+    show(a, job, "");
+    return a->follow ? job_follow(c, s, text_of(job, "name"), err) : 0;
+}
+
+int job_resize(struct client *s, const char *name, int min, int max, json_t **out,
+               struct err *err)
+{
+    OWN_JSON json_t *body = json_pack("{s:i, s:i}", "min", min, "max", max);
+
+    return call(s, "POST", name, "/resize", body, out, err);
+}
+
+static int resize(struct cli *c, struct client *s, const struct args *a, char **names,
+                  struct err *err)
+{
+    OWN_JSON json_t *job = NULL;
+    char what[64];
+    int min, max;
+
+    (void)c;
+    if (workers_parse(names[1], &min, &max, err) < 0)
+        return -(int)err->code;
+    if (!strstr(names[1], ".."))
+        min = 1;                /* as muster resize takes it */
+    if (job_resize(s, names[0], min, max, &job, err) < 0)
+        return -(int)err->code;
+    snprintf(what, sizeof what, ": %d..%d workers from now on", min, max);
+    return show(a, job, what);
+}
+
+/* ------------------------------------------------------------ the table */
+
+static const struct verb {
+    const char *name, *args;
+    int min, max;
+    int (*run)(struct cli *c, struct client *s, const struct args *a, char **names, struct err *err);
+} verbs[] = {
+    { "list", "", 0, 0, list },
+    { "describe", "JOB", 1, 1, describe },
+    { "logs", "JOB", 1, 1, logs },
+    { "cancel", "JOB...", 1, 1000, cancel },
+    { "resize", "JOB N|MIN..MAX", 2, 2, resize },
+    { "rerun", "JOB", 1, 1, rerun },
+    { "delete", "JOB...", 1, 1000, delete_jobs },
+};
+
+static int run(struct cli *c, int argc, char **argv, struct err *err)
+{
+    struct args a = { .tail = -1 };
+    OWN(client) s = NULL;
+    int n = options_parse(options, argc, argv, &a, err);
+
+    if (n < 0)
+        return n;
+    for (size_t i = 0; n > 0 && i < sizeof verbs / sizeof verbs[0]; i++) {
+        const struct verb *v = &verbs[i];
+        if (strcmp(v->name, argv[0]))
+            continue;
+        if (n - 1 < v->min || n - 1 > v->max)
+            return err_set(err, ERR_INVALID, "usage: muster jobs %s %s", v->name, v->args);
+        argv[n] = NULL;         /* argv of main ends so, and options have moved behind */
+        if (job_client(a.project, &s, err) < 0)
+            return -(int)err->code;
+        return v->run(c, s, &a, argv + 1, err);
+    }
+    return cli_usage(&command_jobs, err);
+}
+
+const struct command command_jobs = {
+    .name = "jobs",
+    .args = "list|describe|logs|cancel|resize|rerun|delete [JOB...]",
+    .summary = "look at the server's jobs, follow them, end them",
+    .example = "muster jobs list --state active\n"
+               "muster jobs logs -f fit-a-line-1\n"
+               "muster jobs resize fashion-lenet-2 2..8",
+    .more = "logs -f ends when the job has, with 1 when it failed; Ctrl-C ends the printing alone.",
+    .options = options,
+    .run = run,
+};
