@@ -441,6 +441,13 @@ static int version(struct cli *c, int argc, char **argv, struct err *err)
     return 0;
 }
 
+static int run_storage(struct cli *c, int argc, char **argv, struct err *err)
+{
+    const struct command *storage = cli_find("storage");
+    return storage ? storage->run(c, argc, argv, err)
+                   : err_set(err, ERR_INVALID, "this muster was built without buckets");
+}
+
 /* gcloud storage buckets create gs://B, and the rest as muster storage has it. */
 static int storage(struct cli *c, int argc, char **argv, struct err *err)
 {
@@ -451,10 +458,10 @@ static int storage(struct cli *c, int argc, char **argv, struct err *err)
         for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
             if (!strcmp(argv[1], words[i].theirs)) {
                 argv[1] = words[i].ours;
-                return command_storage.run(c, argc - 1, argv + 1, err);
+                return run_storage(c, argc - 1, argv + 1, err);
             }
     }
-    return command_storage.run(c, argc, argv, err);
+    return run_storage(c, argc, argv, err);
 }
 
 static const struct {
