@@ -43,6 +43,7 @@ static const struct { const char *name, *value; } vars[] = {
     { "CLOUDSDK_CORE_DISABLE_PROMPTS", "1" },
     { "CLOUDSDK_CORE_DISABLE_USAGE_REPORTING", "true" },
     { "CLOUDSDK_COMPONENT_MANAGER_DISABLE_UPDATE_CHECK", "true" },
+    { "CLOUDSDK_ML_ENGINE_POLLING_INTERVAL", "1" },     /* of --stream-logs; 60 by itself */
     { "CLOUDSDK_API_ENDPOINT_OVERRIDES_ML", "%s/" },
     { "CLOUDSDK_API_ENDPOINT_OVERRIDES_STORAGE", "%s/storage/v1/" },
     { "CLOUDSDK_API_ENDPOINT_OVERRIDES_LOGGING", "%s/" },

@@ -322,7 +322,8 @@ static int make_layer(const struct environment_request *r, const char *key, cons
     l->base = base;
     snprintf(l->path, sizeof l->path, "%.*s/%s", PATH_MAX - 80, envs, key);
     snprintf(l->tmp, sizeof l->tmp, "%.*s/%s.tmp", PATH_MAX - 80, envs, key);
-    if (!has_uv(l->uv))
+    /* uv does not see the packages of the system, and would fetch again what is there. */
+    if (r->runtime->system || !has_uv(l->uv))
         l->uv[0] = '\0';
     if (mkdir(envs, 0700) < 0 && errno != EEXIST)
         return err_set(err, ERR_IO, "%s: %s", envs, strerror(errno));

@@ -395,7 +395,7 @@ static int read_python(const json_t *input, json_t *doc, struct err *err)
     return json_object_set_new(doc, "python", p);
 }
 
-static int read_program(const json_t *input, json_t *doc, struct err *err)
+static int read_program(const json_t *input, json_t *doc, json_t *notes, struct err *err)
 {
     const char *image = text_at(input, "masterConfig.imageUri");
     if (image)
@@ -408,6 +408,8 @@ static int read_program(const json_t *input, json_t *doc, struct err *err)
     if (!image)
         return wrong(err, "trainingInput.pythonModule",
                      "It is needed where no masterConfig.imageUri is given.");
+    note(notes, "image %s is not run as a container: its command runs in the sandbox of this machine",
+         image);
     json_t *command = json_array(), *words = at(input, "masterConfig.containerArgs");
     if (at(input, "masterConfig.containerCommand"))
         json_array_extend(command, at(input, "masterConfig.containerCommand"));
@@ -492,7 +494,7 @@ int training_read(const json_t *job, const struct training_here *here, json_t **
     if (dir && !is_gs(dir, false))
         return wrong(err, "trainingInput.jobDir", "\"%.200s\" is no place in a bucket (gs://...).",
                      dir);
-    if ((rc = read_program(input, doc, err)) < 0)
+    if ((rc = read_program(input, doc, notes, err)) < 0)
         return rc;
     if (dir)
         json_object_set_new(doc, "job_dir", json_string(dir));

@@ -47,6 +47,7 @@ static const struct key keys[] = {
     { "network", BOOLEAN, 0, 0 },
     { "job_dir", TEXT, 0, 0 },
     { "labels", STRINGS, 0, 0 },
+    { "notes", TEXTS, 0, 0 },           /* lines that its log begins with */
     { "origin", OBJECT, 0, 0 },
     { "origin.api", TEXT, 0, 0 },
     { "origin.request", OBJECT, 0, 0 },
