@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "cli/cli.h"
 #include "cli/client.h"
+#include "cli/serve_data.h"
 #include "protocols/console.h"
 #include "protocols/aiplatform.h"
 #include "protocols/logging.h"
@@ -34,7 +35,8 @@ struct args {
     const char *data_dir, *listen, *tls_cert, *tls_key, *log_format, *load;
     long port, header_timeout, idle_timeout, connections, per_host;
     struct option_list names;
-    int debug;
+    int debug, check;
+    const char *backup;
 };
 #define AT(field) offsetof(struct args, field)
 static const struct option options[] = {
@@ -54,6 +56,9 @@ static const struct option options[] = {
     { "per-host", 0, "N", "of these from one address (1024)", OPTION_INT, AT(per_host) },
     { "header-timeout", 0, "S", "seconds for the head of a request (10)", OPTION_INT,
       AT(header_timeout) },
+    { "check", 0, NULL, "look whether all that is kept is sound, and stop", OPTION_FLAG, AT(check) },
+    { "backup", 0, "DIR", "copy all that is kept there, also while a server runs, and stop", OPTION_TEXT,
+      AT(backup) },
     { "idle-timeout", 0, "S", "seconds without a byte (75)", OPTION_INT, AT(idle_timeout) },
     { 0 }
 };
@@ -160,6 +165,8 @@ static int run(struct cli *c, int argc, char **argv, struct err *err)
     };
     if (!dir)
         return err_set(err, ERR_NOMEM, "no memory for a path");
+    if (a.check || a.backup)
+        return a.check ? serve_check(dir, err) : serve_backup(dir, a.backup, err);
     if (read_load(a.load, &config.load_limit, err) < 0 || read_format(&a, c, err) < 0)
         return -(int)err->code;
 

@@ -1,0 +1,279 @@
+/* cli/serve_data.c - muster serve --check and --backup
+ *
+ * A backup begins with a snapshot of the database. Content is named by its digest and never changes,
+ * so that it may be copied after; only the sweeper can be faster, when an object was deleted
+ * meanwhile: then a newer snapshot does not name it any more, and one is taken.
+ */
+#include "cli/serve_data.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/buf.h"
+#include "base/files.h"
+#include "base/own.h"
+#include "base/sha256.h"
+#include "server/jobs.h"
+#include "server/server.h"
+
+enum { SNAPSHOTS = 5, PATH_SIZE = 4096 };
+
+static int open_store(const char *dir, struct server *s, struct err *err)
+{
+    char path[PATH_SIZE];
+
+    *s = (struct server){ .data_dir = dir };
+    snprintf(path, sizeof path, "%s/muster.db", dir);
+    if (access(path, F_OK) < 0)
+        return err_set(err, ERR_MISSING, "%s is no data directory of muster serve: it has no muster.db",
+                       dir);
+    return store_open(dir, &s->store, err);
+}
+
+/* ------------------------------------------------------------ content */
+
+struct contents {
+    const char *dir;
+    int (*each)(struct contents *c, const char *path, const char *sha256, int64_t size,
+                struct err *err);
+    const char *to;
+    int64_t n, bytes;
+};
+
+static void hex_of(const unsigned char *digest, char out[65])
+{
+    for (int i = 0; i < 32; i++)
+        snprintf(out + 2 * i, 3, "%02x", digest[i]);
+}
+
+static int has_table(sqlite3 *db, struct err *err)
+{
+    sqlite3_stmt *st = store_sql(db, "SELECT 1 FROM sqlite_master WHERE name = 'contents'", err);
+    int rc = st ? store_step(st, err) : -(int)err->code;
+
+    if (rc > 0)
+        sqlite3_reset(st);
+    return rc;
+}
+
+/* Calls `each` for every content that lies in a file. */
+static int walk_contents(sqlite3 *db, void *arg, struct err *err)
+{
+    struct contents *c = arg;
+    int rc = has_table(db, err);
+
+    if (rc <= 0)
+        return rc;
+    sqlite3_stmt *st = store_sql(db, "SELECT sha256, size FROM contents WHERE refs > 0 AND bytes IS "
+                                 "NULL", err);
+    if (!st)
+        return -(int)err->code;
+    while ((rc = store_step(st, err)) > 0) {
+        char sha256[65], path[PATH_SIZE];
+        if (sqlite3_column_bytes(st, 0) != 32) {
+            rc = err_set(err, ERR_IO, "the database is damaged: a digest of content has not 32 bytes");
+            break;
+        }
+        hex_of(sqlite3_column_blob(st, 0), sha256);
+        snprintf(path, sizeof path, "blobs/%.2s/%s", sha256, sha256 + 2);
+        rc = c->each(c, path, sha256, sqlite3_column_int64(st, 1), err);
+        if (rc < 0)
+            break;
+        c->n++;
+    }
+    sqlite3_reset(st);
+    return rc;
+}
+
+static int check_content(struct contents *c, const char *path, const char *sha256, int64_t size,
+                         struct err *err)
+{
+    char full[PATH_SIZE * 2], found[65];
+    unsigned char bytes[65536];
+    struct sha256 h;
+    int64_t seen = 0;
+    ssize_t n;
+
+    snprintf(full, sizeof full, "%s/%s", c->dir, path);
+    OWN_FD int fd = open(full, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return err_set(err, ERR_IO, "%s: an object's content is not there (%s)", full, strerror(errno));
+    sha256_start(&h);
+    while ((n = read(fd, bytes, sizeof bytes)) > 0) {
+        sha256_add(&h, bytes, (size_t)n);
+        seen += n;
+    }
+    sha256_finish_hex(&h, found);
+    if (n < 0 || seen != size || strcmp(found, sha256))
+        return err_set(err, ERR_IO, "%s: the content of an object has changed on the disk (%lld bytes "
+                       "of %lld)", full, (long long)seen, (long long)size);
+    c->bytes += seen;
+    return 0;
+}
+
+int serve_check(const char *dir, struct err *err)
+{
+    struct server s;
+    struct contents c = { .dir = dir, .each = check_content };
+    int64_t jobs = 0;
+
+    if (open_store(dir, &s, err) < 0)
+        return -(int)err->code;
+    OWN(store) store = s.store;
+    if (store_check(store, err) < 0 || jobs_init(&s, err) < 0 || jobs_check(&s, &jobs, err) < 0 ||
+        store_read(store, walk_contents, &c, err) < 0)
+        return -(int)err->code;
+    printf("%s is sound: the database, %lld jobs and their events, %lld contents (%.1f MB)\n", dir,
+           (long long)jobs, (long long)c.n, (double)c.bytes / 1e6);
+    return 0;
+}
+
+/* ------------------------------------------------------------ copies */
+
+static int copy_file(const char *from, const char *to, mode_t mode, struct err *err)
+{
+    char bytes[65536];
+    ssize_t n;
+    OWN_FD int in = open(from, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (in < 0)
+        return err_set(err, errno == ENOENT ? ERR_MISSING : ERR_IO, "cannot read %s: %s", from,
+                       strerror(errno));
+    OWN_FD int out = open(to, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, mode);
+    if (out < 0)
+        return err_set(err, ERR_IO, "cannot write %s: %s", to, strerror(errno));
+    /* The same blocks where the disk can share them. */
+    while ((n = copy_file_range(in, NULL, out, NULL, 1 << 30, 0)) > 0)
+        ;
+    if (n < 0)
+        while ((n = read(in, bytes, sizeof bytes)) > 0)
+            if (write(out, bytes, (size_t)n) != n)
+                return err_set(err, ERR_IO, "cannot write %s: %s", to, strerror(errno));
+    if (n < 0 || fsync(out) < 0)
+        return err_set(err, ERR_IO, "cannot copy %s to %s: %s", from, to, strerror(errno));
+    return 0;
+}
+
+static int copy_content(struct contents *c, const char *path, const char *sha256, int64_t size,
+                        struct err *err)
+{
+    char from[PATH_SIZE * 2], to[PATH_SIZE * 2], folder[PATH_SIZE * 2];
+
+    snprintf(from, sizeof from, "%s/%s", c->dir, path);
+    snprintf(to, sizeof to, "%s/%s", c->to, path);
+    snprintf(folder, sizeof folder, "%s/blobs/%.2s", c->to, sha256);
+    struct stat st;
+    if (stat(to, &st) == 0 && st.st_size == size)
+        return 0;               /* of a snapshot before */
+    c->bytes += size;
+    if (files_mkdir(folder, err) < 0)
+        return -(int)err->code;
+    return copy_file(from, to, 0600, err);
+}
+
+/* nftw has no argument of its own. */
+static struct { const char *from, *to; struct err *err; long n; } tree;
+
+static int copy_entry(const char *path, const struct stat *st, int flag, struct FTW *at)
+{
+    char to[PATH_SIZE * 2], target[PATH_SIZE];
+
+    (void)at;
+    snprintf(to, sizeof to, "%s%s", tree.to, path + strlen(tree.from));
+    if (flag == FTW_D)
+        return mkdir(to, st->st_mode & 07777) < 0 && errno != EEXIST
+            ? err_set(tree.err, ERR_IO, "cannot make %s: %s", to, strerror(errno)) : 0;
+    if (flag == FTW_SL) {
+        ssize_t n = readlink(path, target, sizeof target - 1);
+        target[n > 0 ? n : 0] = '\0';
+        return n > 0 && symlink(target, to) < 0 && errno != EEXIST
+            ? err_set(tree.err, ERR_IO, "cannot make %s: %s", to, strerror(errno)) : 0;
+    }
+    if (flag != FTW_F || !S_ISREG(st->st_mode))
+        return 0;
+    int rc = copy_file(path, to, st->st_mode & 07777, tree.err);
+    tree.n += rc == 0;
+    return rc == -ERR_MISSING ? 0 : rc;         /* a job that runs may remove its own */
+}
+
+static int copy_tree(const char *from, const char *to, struct err *err)
+{
+    tree.from = from;
+    tree.to = to;
+    tree.err = err;
+    tree.n = 0;
+    if (access(from, F_OK) < 0)
+        return 0;
+    int rc = nftw(from, copy_entry, 32, FTW_PHYS);
+    if (rc == -1)
+        return err_set(err, ERR_IO, "cannot copy %s: %s", from, strerror(errno));
+    return rc;
+}
+
+static int make_empty(const char *to, struct err *err)
+{
+    if (files_mkdir(to, err) < 0)
+        return -(int)err->code;
+    DIR *d = opendir(to);
+    int n = 0;
+    for (const struct dirent *e; d && (e = readdir(d));)
+        n += strcmp(e->d_name, ".") && strcmp(e->d_name, "..");
+    if (d)
+        closedir(d);
+    if (n)
+        return err_set(err, ERR_CONFLICT, "%s is not empty: a backup takes a new directory", to);
+    if (chmod(to, 0700) < 0)
+        return err_set(err, ERR_IO, "cannot keep %s to its owner: %s", to, strerror(errno));
+    return 0;
+}
+
+/* The database and what it names. */
+static int copy_snapshot(struct server *s, const char *dir, const char *to, struct contents *c,
+                         struct err *err)
+{
+    char path[PATH_SIZE];
+
+    snprintf(path, sizeof path, "%s/muster.db", to);
+    for (int i = 1;; i++) {
+        OWN(store) copy = NULL;
+        unlink(path);
+        *c = (struct contents){ .dir = dir, .to = to, .each = copy_content };
+        if (store_backup(s->store, path, err) < 0 || store_open(to, &copy, err) < 0)
+            return -(int)err->code;
+        int rc = store_read(copy, walk_contents, c, err);
+        if (rc != -ERR_MISSING || i == SNAPSHOTS)
+            return rc;
+    }
+}
+
+int serve_backup(const char *dir, const char *to, struct err *err)
+{
+    struct server s;
+    struct contents c;
+    char from_path[PATH_SIZE], to_path[PATH_SIZE];
+
+    if (open_store(dir, &s, err) < 0)
+        return -(int)err->code;
+    OWN(store) store = s.store;
+    if (make_empty(to, err) < 0 || copy_snapshot(&s, dir, to, &c, err) < 0)
+        return -(int)err->code;
+    static const char *const files[] = { "token", "runtimes.yaml", NULL };
+    for (int i = 0; files[i]; i++) {
+        snprintf(from_path, sizeof from_path, "%s/%s", dir, files[i]);
+        snprintf(to_path, sizeof to_path, "%s/%s", to, files[i]);
+        int rc = copy_file(from_path, to_path, 0600, err);
+        if (rc < 0 && rc != -ERR_MISSING)
+            return rc;
+    }
+    snprintf(from_path, sizeof from_path, "%s/jobs", dir);
+    snprintf(to_path, sizeof to_path, "%s/jobs", to);
+    if (copy_tree(from_path, to_path, err) < 0)
+        return -(int)err->code;
+    printf("%s holds the database, %lld contents and %ld files of jobs (muster serve --data-dir %s "
+           "goes on from there)\n", to, (long long)c.n, tree.n, to);
+    return 0;
+}

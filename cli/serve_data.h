@@ -1,0 +1,18 @@
+/* cli/serve_data.h - a data directory as a whole: is it sound, and a copy of it
+ *
+ * Both work while a server runs on it.
+ */
+#ifndef MUSTER_CLI_SERVE_DATA_H
+#define MUSTER_CLI_SERVE_DATA_H
+
+#include "base/err.h"
+
+/* The database itself, every job's row against its events, every object's content against its digest.
+ * Prints what it saw. ERR_IO with the first finding. */
+int serve_check(const char *dir, struct err *err);
+
+/* A copy that `muster serve --data-dir TO` can go on from: the database as of one moment, all content
+ * that it names, the files of the jobs, the token. `to` must not be there yet, or be empty. */
+int serve_backup(const char *dir, const char *to, struct err *err);
+
+#endif
