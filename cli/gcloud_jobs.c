@@ -15,13 +15,19 @@
 static bool is_plain(const char *text)
 {
     static const char *const words[] = { "true", "false", "null", "yes", "no", "on", "off", "~", NULL };
+    struct tm tm;
+    size_t n = strlen(text);
     char *end;
     for (int i = 0; words[i]; i++)
         if (!strcasecmp(words[i], text))
             return false;
     strtod(text, &end);
-    return *text && *end && !strpbrk(text, ":#{}[]&*!|>'\"%@`,\n") && *text != '-' && *text != ' ' &&
-           !(text[0] >= '0' && text[0] <= '9');
+    if (!n || !*end || strptime(text, "%Y-%m-%d", &tm) || strchr(" ,[]{}#&*!|>'\"%@`?:", *text))
+        return false;           /* empty, a number, a time, or a sign that means something */
+    if (*text == '-' && (n == 1 || text[1] == ' ' || text[1] == '-'))
+        return n > 3 && text[1] == '-' && text[2] != '-' && !strpbrk(text, "\n") && !strstr(text, ": ");
+    return !strstr(text, ": ") && !strstr(text, " #") && !strpbrk(text, "\n") && text[n - 1] != ':' &&
+           text[n - 1] != ' ';
 }
 
 static void print_text(const char *text)

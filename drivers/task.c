@@ -277,12 +277,8 @@ int task_make(const struct task_order *o, task_step *step, void *arg, struct tas
               struct err *err)
 {
     const char *name = json_string_value(json_object_get(o->spec, "kind"));
-    size_t n;
-    json_t *note;
     struct task t;
 
-    json_array_foreach(json_object_get(o->spec, "notes"), n, note)
-        journal_say(o->journal, "%.900s", json_string_value(note));
     for (size_t i = 0; name && i < sizeof kinds / sizeof kinds[0]; i++) {
         if (strcmp(kinds[i].name, name))
             continue;
