@@ -11,7 +11,8 @@
 #include "base/clock.h"
 #include "server/http_int.h"
 
-enum { LINGER_S = 2, BODY_GRACE_S = 60, BODY_BYTES_PER_S = 1024, STREAM_PIECE = 32 << 10 };
+enum { LINGER_S = 2, LINGER_BYTES = 4 << 20, BODY_GRACE_S = 60, BODY_BYTES_PER_S = 1024,
+       STREAM_PIECE = 32 << 10 };
 
 /* ------------------------------------------------------------ the socket */
 
@@ -552,6 +553,7 @@ static bool end_answer(struct conn *c)
         /* Closed with bytes unread, the answer itself would be taken back (a reset). */
         shutdown(c->fd, SHUT_WR);
         c->state = CONN_LINGER;
+        c->body_n = 0;
         set_deadline(c, LINGER_S);
         return true;
     }
@@ -696,9 +698,9 @@ static bool go_linger(struct conn *c)
 {
     char scrap[8192];
 
-    while (c->readable && !c->broken)
-        pull(c, scrap, sizeof scrap);
-    if (c->eof)
+    while (c->readable && !c->broken && c->body_n < LINGER_BYTES)
+        c->body_n += pull(c, scrap, sizeof scrap);
+    if (c->eof || c->body_n >= LINGER_BYTES)
         c->broken = true;
     return false;
 }

@@ -125,3 +125,141 @@ def test_a_service_manager_passes_the_socket_and_is_told(muster, tmp_path):
         assert p.wait(20) == 0
     finally:
         p.kill()
+
+
+def wait_for(server, path, state, seconds=60):
+    until = time.monotonic() + seconds
+    while (job := server.json("GET", path))["state"] != state:
+        assert time.monotonic() < until and job["state"] != "failed", job
+        time.sleep(0.02)
+    return job
+
+
+def sh(script, **spec):
+    return {"spec": {"name": "test", "kind": "command", "command": ["sh", "-c", script], **spec}}
+
+
+def test_a_job_from_submit_to_its_last_line(server):
+    job = server.json("POST", "/api/jobs", {"name": "one", **sh("echo hello; echo wörld >&2")})
+    assert job["name"] == "one" and job["project"] == "default"
+    done = wait_for(server, "/api/jobs/default/one", "succeeded")
+    assert done["ended"] >= done["started"] >= done["created"] > 0
+    log = server.json("GET", "/api/jobs/default/one/logs")
+    said = {(line["stream"], line["text"]) for line in log["lines"]}
+    assert ("o", "hello") in said and ("e", "wörld") in said
+    assert server.json("GET", f"/api/jobs/default/one/logs?after={log['next']}")["lines"] == []
+    assert [x["text"] for x in server.json("GET", "/api/jobs/default/one/logs?search=HELL")["lines"]] \
+        == ["hello"]
+    types = [e["type"] for e in server.json("GET", "/api/jobs/default/one/events")["events"]]
+    assert types[0] == "job.submitted" and types[-1] == "job.ended"
+    assert server.call("POST", "/api/jobs", {"name": "one", **sh("true")})[0] == 409
+    assert server.call("DELETE", "/api/jobs/default/one")[0] == 204
+    assert server.call("GET", "/api/jobs/default/one")[0] == 404
+
+
+def follow(server, path):
+    """The events of a stream, with the time of each, until it ends."""
+    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as s:
+        s.sendall(f"GET /k/{server.token}{path} HTTP/1.0\r\nHost: localhost\r\n\r\n".encode())
+        text = b""
+        while b"\r\n\r\n" not in text:
+            text += s.recv(65536)
+        head, text = text.split(b"\r\n\r\n", 1)
+        assert b"text/event-stream" in head
+        while True:
+            while b"\n\n" in text:
+                event, text = text.split(b"\n\n", 1)
+                yield time.time(), event.decode()
+            piece = s.recv(65536)
+            if not piece:
+                return
+            text += piece
+
+
+def test_a_log_is_followed_as_it_is_written(server):
+    server.json("POST", "/api/jobs", {"name": "talks", **sh("for i in 1 2 3 4; do echo line $i; sleep 0.3; done")})
+    lines, late, last = [], 0, None
+    for now, event in follow(server, "/api/jobs/default/talks/logs?follow=1"):
+        last = event
+        if event.startswith("data: {\"t\""):
+            line = json.loads(event[6:])
+            if line["stream"] == "o":
+                lines.append(line["text"])
+                late = max(late, now - line["t"])
+    assert lines == [f"line {i}" for i in range(1, 5)]
+    assert "event: end" in last and late < 1.0
+    assert len(list(follow(server, "/api/jobs/default/talks/logs?follow=1&tail=1"))) >= 2
+
+
+def test_events_are_followed_to_the_end(server):
+    server.json("POST", "/api/jobs", {"name": "short", **sh("sleep 0.3")})
+    got = [json.loads(e.split("data: ")[1]) for _, e in
+           follow(server, "/api/jobs/default/short/events?follow=1") if e.startswith("id:")]
+    assert got[0]["type"] == "job.submitted" and got[-1]["type"] == "job.ended"
+    assert [e["seq"] for e in got] == sorted(e["seq"] for e in got)
+
+
+def test_a_job_is_cancelled_and_run_again(server):
+    server.json("POST", "/api/jobs", {"name": "long", **sh("sleep 100", labels={"team": "a"})})
+    assert server.call("POST", "/api/jobs/default/long/cancel")[0] == 200
+    assert wait_for(server, "/api/jobs/default/long", "cancelled")["ended"] > 0
+    again = server.json("POST", "/api/jobs/default/long/rerun")
+    assert again["name"] != "long" and again["spec"]["command"] == ["sh", "-c", "sleep 100"]
+    server.json("POST", f"/api/jobs/default/{again['name']}/cancel")
+    listed = server.json("GET", "/api/jobs?label=team&value=a")["jobs"]
+    assert {j["name"] for j in listed} == {"long", again["name"]}
+
+
+def test_the_values_of_a_project_reach_its_jobs(server, muster):
+    muster("secret", "set", "deep", env=server.env, input="42\n")
+    server.json("POST", "/api/jobs", {"name": "reads", **sh("test \"$ANSWER\" = 42", secrets={"ANSWER": "deep"})})
+    wait_for(server, "/api/jobs/default/reads", "succeeded")
+
+
+def test_metrics_count_what_happens(server):
+    server.json("POST", "/api/jobs", {"name": "one", **sh("true")})
+    wait_for(server, "/api/jobs/default/one", "succeeded")
+    server.call("GET", "/nothing")
+    text = server.call("GET", "/metrics")[2].decode()
+    values = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
+    assert values['muster_jobs{state="succeeded"}'] == "1"
+    assert int(values['muster_http_requests_total{status="4xx"}']) >= 1
+    assert int(values["muster_store_commits_total"]) >= 3
+    assert int(values['muster_http_request_seconds_bucket{le="+Inf"}']) \
+        == int(values["muster_http_request_seconds_count"])
+
+
+def test_env_points_clients_here_and_takes_it_back(server, muster):
+    env = server.client_env()
+    assert env["STORAGE_EMULATOR_HOST"] == server.url and env["NO_GCE_CHECK"] == "true"
+    assert open(env["CLOUDSDK_AUTH_ACCESS_TOKEN_FILE"]).read().strip() == server.token
+    assert env["CLOUDSDK_CORE_PROJECT"] == "default"
+    muster("project", "add", "it-s-ours", env=server.env)
+    token = muster("project", "token", "add", "--project", "it-s-ours", env=server.env).stdout.strip()
+    out = muster("env", "--project", "it-s-ours", env={**server.env, "MUSTER_TOKEN": token}).stdout
+    file = next(line.split("'")[1] for line in out.splitlines() if "TOKEN_FILE" in line)
+    assert open(file).read().strip() == token and os.stat(file).st_mode & 0o077 == 0
+    script = f"{out}\n{muster('env', '--unset').stdout}\nenv"
+    left = subprocess.run(["bash", "-c", script], text=True, capture_output=True, check=True,
+                          env={"PATH": os.environ["PATH"]}).stdout
+    assert "CLOUDSDK" not in left and token not in left
+
+
+def test_without_a_server_commands_say_what_to_do(muster, tmp_path):
+    for command in (["project", "list"], ["env"], ["secret", "list"]):
+        done = muster(*command, env={"MUSTER_DATA_DIR": str(tmp_path), "MUSTER_SERVER": ""}, check=False)
+        assert done.returncode == 6 and "muster serve" in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_it_drains_what_it_is_about_to_answer(server):
+    """A followed log is ended, a request under way is answered, then it is gone."""
+    server.json("POST", "/api/jobs", {"name": "long", **sh("sleep 30")})
+    stream = follow(server, "/api/jobs/default/long/events?follow=1")
+    next(stream)
+    began = time.monotonic()
+    assert server.stop() == 0 and time.monotonic() - began < 8
+    assert len(list(stream)) >= 0
+    server.start()
+    assert server.json("GET", "/api/jobs/default/long")["state"] in ("queued", "preparing", "running")
+    server.json("POST", "/api/jobs/default/long/cancel")
+    wait_for(server, "/api/jobs/default/long", "cancelled")
