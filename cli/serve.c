@@ -16,6 +16,7 @@
 #include "protocols/aiplatform.h"
 #include "protocols/logging.h"
 #include "protocols/native.h"
+#include "protocols/storage.h"
 #include "server/auth.h"
 #include "server/server.h"
 
@@ -25,6 +26,7 @@ static const struct protocol *const protocols[] = {
     &protocol_aiplatform,
     &protocol_logging,
     &protocol_native_jobs,
+    &protocol_storage,
     &protocol_console,
     NULL
 };

@@ -83,6 +83,8 @@ int request_error_status(const struct request *q, const struct err *err);
 /* ------------------------------------------------------------ the answer */
 
 void respond_header(struct request *q, const char *name, const char *value);    /* before it */
+/* Several that are whole already, "Name: value\r\n" each; not Cache-Control. */
+void respond_headers(struct request *q, const char *lines, size_t n);
 int respond_json(struct request *q, int status, json_t *doc);           /* takes the reference */
 int respond_bytes(struct request *q, int status, const char *type, const void *bytes, size_t n);
 /* Takes fd. */

@@ -167,6 +167,11 @@ void respond_header(struct request *q, const char *name, const char *value)
     buf_text(&q->extra, "\r\n");
 }
 
+void respond_headers(struct request *q, const char *lines, size_t n)
+{
+    buf_append(&q->extra, lines, n);
+}
+
 static int answer(struct request *q, int status, const char *type, enum answer_kind kind)
 {
     drop_answer(q);

@@ -264,6 +264,8 @@ int object_describe(struct object *o, const struct objects_put *p, int64_t size,
     snprintf(o->type, sizeof o->type, "%s", p->type && *p->type ? p->type
                                                                 : "application/octet-stream");
     o->doc = p->doc && json_object_size(p->doc) ? json_deep_copy(p->doc) : NULL;
+    if (o->doc)
+        doc_clean(o->doc);
     o->metadata = json_object_get(o->doc, "metadata");
     return 0;
 }

@@ -89,6 +89,7 @@ int content_load(sqlite3 *db, const struct object *o, char *out, struct err *err
 int64_t generation_next(struct objects *o);
 /* `into` becomes what `patch` makes of it: null removes a key, objects are merged. -1: no memory. */
 int doc_merge(json_t *into, const json_t *patch);
+void doc_clean(json_t *doc);    /* nulls are taken out */
 void hex_bytes(const char *hex, uint8_t out[SHA256_BYTES]);
 /* Bytes to base64, as text. */
 void base64_text(const void *bytes, size_t n, char *out);

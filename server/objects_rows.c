@@ -363,7 +363,7 @@ int doc_merge(json_t *into, const json_t *patch)
     return 0;
 }
 
-static int drop_nulls(json_t *doc)
+void doc_clean(json_t *doc)
 {
     const char *key;
     json_t *value;
@@ -373,9 +373,8 @@ static int drop_nulls(json_t *doc)
         if (json_is_null(value))
             json_object_del(doc, key);
         else if (json_is_object(value))
-            drop_nulls(value);
+            doc_clean(value);
     }
-    return 0;
 }
 
 static int apply(struct object *o, const json_t *patch, bool replace, struct err *err)
@@ -389,7 +388,7 @@ static int apply(struct object *o, const json_t *patch, bool replace, struct err
     }
     if (!doc)
         return err_set(err, ERR_NOMEM, "no memory for an object's metadata");
-    drop_nulls(doc);
+    doc_clean(doc);
     type = json_object_get(doc, "contentType");
     if (json_is_string(type))
         snprintf(o->type, sizeof o->type, "%s", json_string_value(type));
