@@ -48,10 +48,12 @@ int gcloud_parse(struct cli *c, const struct option *options, int argc, char **a
 
 struct args {
     struct gcloud_common common;
-    const char *job_dir, *package_path, *packages, *module, *python, *runtime, *region, *tier, *staging;
+    const char *job_dir, *package_path, *packages, *module, *python, *runtime, *region, *tier,
+        *staging;
     const char *config, *labels, *account, *network, *kms;
     const char *image, *machine, *accelerator;
-    const char *worker_image, *worker_machine, *worker_accelerator, *ps_image, *ps_machine, *ps_accelerator;
+    const char *worker_image, *worker_machine, *worker_accelerator, *ps_image, *ps_machine,
+        *ps_accelerator;
     const char *chief;
     long workers, servers;
     int stream, async, web;
@@ -75,15 +77,18 @@ static const struct option options[] = {
     { "enable-web-access", 0, NULL, "is kept, and changes nothing", OPTION_FLAG, AT(web) },
     { "master-image-uri", 0, "URI", "a container image", OPTION_TEXT, AT(image) },
     { "master-machine-type", 0, "T", "such as n1-standard-4", OPTION_TEXT, AT(machine) },
-    { "master-accelerator", 0, "count=N,type=T", "graphics processors", OPTION_TEXT, AT(accelerator) },
+    { "master-accelerator", 0, "count=N,type=T", "graphics processors", OPTION_TEXT,
+      AT(accelerator) },
     { "worker-count", 0, "N", "workers beside the master", OPTION_INT, AT(workers) },
     { "worker-machine-type", 0, "T", "of the workers", OPTION_TEXT, AT(worker_machine) },
     { "worker-image-uri", 0, "URI", "of the workers", OPTION_TEXT, AT(worker_image) },
-    { "worker-accelerator", 0, "count=N,type=T", "of the workers", OPTION_TEXT, AT(worker_accelerator) },
+    { "worker-accelerator", 0, "count=N,type=T", "of the workers", OPTION_TEXT,
+      AT(worker_accelerator) },
     { "parameter-server-count", 0, "N", "is kept; none are started", OPTION_INT, AT(servers) },
     { "parameter-server-machine-type", 0, "T", "is kept", OPTION_TEXT, AT(ps_machine) },
     { "parameter-server-image-uri", 0, "URI", "is kept", OPTION_TEXT, AT(ps_image) },
-    { "parameter-server-accelerator", 0, "count=N,type=T", "is kept", OPTION_TEXT, AT(ps_accelerator) },
+    { "parameter-server-accelerator", 0, "count=N,type=T", "is kept", OPTION_TEXT,
+      AT(ps_accelerator) },
     { "use-chief-in-tf-config", 0, "BOOL", "is kept", OPTION_TEXT, AT(chief) },
     { "service-account", 0, "A", "is kept, and changes nothing", OPTION_TEXT, AT(account) },
     { "network", 0, "N", "is kept, and changes nothing", OPTION_TEXT, AT(network) },
@@ -92,7 +97,10 @@ static const struct option options[] = {
 };
 
 /* Flags that are fields of TrainingInput as they are. */
-static const struct { size_t at; const char *field; } texts[] = {
+static const struct {
+    size_t at;
+    const char *field;
+} texts[] = {
     { AT(module), "pythonModule" },
     { AT(python), "pythonVersion" },
     { AT(runtime), "runtimeVersion" },
@@ -108,7 +116,10 @@ static const struct { size_t at; const char *field; } texts[] = {
     { AT(ps_image), "parameterServerConfig.imageUri" },
     { AT(kms), "encryptionConfig.kmsKeyName" },
 };
-static const struct { size_t at; const char *config; } accelerators[] = {
+static const struct {
+    size_t at;
+    const char *config;
+} accelerators[] = {
     { AT(accelerator), "masterConfig" },
     { AT(worker_accelerator), "workerConfig" },
     { AT(ps_accelerator), "parameterServerConfig" },
@@ -180,7 +191,8 @@ static int read_config(const char *path, json_t **out, struct err *err)
         yaml_parse(text, n, path, NULL, &tree, err) < 0)
         return -(int)err->code;
     if (tree->kind != VALUE_MAP)
-        return err_set(err, ERR_INVALID, "%s: a map such as \"trainingInput: ...\" is wanted", path);
+        return err_set(err, ERR_INVALID, "%s: a map such as \"trainingInput: ...\" is wanted",
+                       path);
     *out = to_json(tree);
     return 0;
 }
@@ -192,7 +204,8 @@ static int add_labels(const char *text, json_t *job, struct err *err)
         OWN_MEM char *pair = strndup(p, n);
         char *value = strchr(pair, '=');
         if (!value)
-            return err_set(err, ERR_INVALID, "argument --labels: Bad syntax for dict arg: [%.60s].", pair);
+            return err_set(err, ERR_INVALID, "argument --labels: Bad syntax for dict arg: [%.60s].",
+                           pair);
         *value = 0;
         if (!json_object_get(job, "labels"))
             json_object_set_new(job, "labels", json_object());
@@ -251,18 +264,22 @@ static void add_flags(const struct args *a, json_t *input)
 static int check_flags(const struct args *a, struct err *err)
 {
     if (a->async && a->stream)
-        return err_set(err, ERR_INVALID, "argument --async: At most one of --async | --stream-logs can be "
+        return err_set(err, ERR_INVALID,
+                       "argument --async: At most one of --async | --stream-logs can be "
                        "specified.");
     if (a->image && a->runtime)
-        return err_set(err, ERR_INVALID, "Only one of --master-image-uri, --runtime-version can be set.");
+        return err_set(err, ERR_INVALID,
+                       "Only one of --master-image-uri, --runtime-version can be set.");
     if (a->tier && !strcasecmp(a->tier, "custom") && !a->machine && !a->config)
-        return err_set(err, ERR_INVALID, "--master-machine-type is required if scale-tier is set to "
+        return err_set(err, ERR_INVALID,
+                       "--master-machine-type is required if scale-tier is set to "
                        "`CUSTOM`.");
     if (a->job_dir && strncmp(a->job_dir, "gs://", 5))
-        return err_set(err, ERR_INVALID, "argument --job-dir: \"%.200s\" is to begin with gs://", a->job_dir);
+        return err_set(err, ERR_INVALID, "argument --job-dir: \"%.200s\" is to begin with gs://",
+                       a->job_dir);
     if (a->staging && strncmp(a->staging, "gs://", 5))
-        return err_set(err, ERR_INVALID, "argument --staging-bucket: \"%.200s\" is to begin with gs://",
-                       a->staging);
+        return err_set(err, ERR_INVALID,
+                       "argument --staging-bucket: \"%.200s\" is to begin with gs://", a->staging);
     return 0;
 }
 
@@ -327,8 +344,10 @@ int gcloud_submit(struct cli *c, int argc, char **argv, struct err *err)
     OWN_JSON json_t *job = NULL, *made = NULL, *last = NULL;
     char path[300];
     int end = find_end(argc, argv), words = argc - end - 1;
-    if (gcloud_parse(c, options, end, argv, &a, 1, "ai-platform jobs submit training JOB [FLAGS] [-- "
-                     "ARGUMENTS]", err) < 0)
+    if (gcloud_parse(c, options, end, argv, &a, 1,
+                     "ai-platform jobs submit training JOB [FLAGS] [-- "
+                     "ARGUMENTS]",
+                     err) < 0)
         return -(int)err->code;
     const char *name = argv[0];
     if (check_flags(&a, err) < 0 || gcloud_open(a.common.project, &g, err) < 0 ||
@@ -379,8 +398,9 @@ static void set_tf_config(const char *module, char **words, int n)
     json_t *args = json_array();
     for (int i = 0; i < n; i++)
         json_array_append_new(args, json_string(words[i]));
-    OWN_JSON json_t *config = json_pack("{s:{s:s, s:o}, s:{}, s:{}, s:s}", "job", "job_name", module, "args",
-                                        args, "task", "cluster", "environment", "cloud");
+    OWN_JSON json_t *config =
+        json_pack("{s:{s:s, s:o}, s:{}, s:{}, s:s}", "job", "job_name", module, "args", args,
+                  "task", "cluster", "environment", "cloud");
     OWN_MEM char *text = json_dumps(config, JSON_COMPACT);
     if (text)
         setenv("TF_CONFIG", text, 1);
@@ -400,13 +420,14 @@ static int local_train(struct cli *c, int argc, char **argv, struct err *err)
         return err_set(err, ERR_INVALID, "usage: gcloud %s", usage);
     }
     if (a.distributed)
-        return err_set(err, ERR_INVALID, "--distributed is not built here (muster train --python --workers "
+        return err_set(err, ERR_INVALID,
+                       "--distributed is not built here (muster train --python --workers "
                        "N starts a group of processes)");
-    OWN_MEM char *root = gcloud_package_root(a.package_path ? a.package_path : "."), *python =
-        gcloud_python();
+    OWN_MEM char *root = gcloud_package_root(a.package_path ? a.package_path : "."),
+                 *python = gcloud_python();
     if (!root || !python)
-        return err_set(err, ERR_MISSING, root ? "there is no Python on the PATH" : "%s is no folder",
-                       a.package_path);
+        return err_set(err, ERR_MISSING,
+                       root ? "there is no Python on the PATH" : "%s is no folder", a.package_path);
     words = words > 0 ? words : 0;
     char **line = calloc((size_t)words + 6, sizeof *line);
     if (!line)
@@ -452,8 +473,13 @@ static int run_storage(struct cli *c, int argc, char **argv, struct err *err)
 static int storage(struct cli *c, int argc, char **argv, struct err *err)
 {
     if (argc >= 2 && !strcmp(argv[0], "buckets")) {
-        static const struct { const char *theirs; char *ours; } words[] = {
-            { "create", "mb" }, { "list", "ls" }, { "delete", "rb" },
+        static const struct {
+            const char *theirs;
+            char *ours;
+        } words[] = {
+            { "create", "mb" },
+            { "list", "ls" },
+            { "delete", "rb" },
         };
         for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
             if (!strcmp(argv[1], words[i].theirs)) {
@@ -488,8 +514,8 @@ static int words_of(const char *words, int argc, char **argv)
     while (*words) {
         size_t k = strcspn(words, " ");
         const char *own = n == 0 && argc > 0 && !strcmp(argv[0], "ml-engine") ? "ai-platform"
-                          : n < argc                                         ? argv[n]
-                                                                             : "";
+                          : n < argc                                          ? argv[n]
+                                                                              : "";
         if (strlen(own) != k || strncmp(own, words, k))
             return 0;
         n++;
@@ -540,8 +566,8 @@ int gcloud_main(struct cli *c, int argc, char **argv)
         fprintf(stderr, "ERROR: (gcloud.%s) %s\n", name, err.text);
         return c->exit_code ? c->exit_code : 1;
     }
-    fprintf(stderr, "ERROR: (gcloud) this gcloud is muster, and does not know \"%s%s%s\".\n", argv[0],
-            argc > 1 ? " " : "", argc > 1 ? argv[1] : "");
+    fprintf(stderr, "ERROR: (gcloud) this gcloud is muster, and does not know \"%s%s%s\".\n",
+            argv[0], argc > 1 ? " " : "", argc > 1 ? argv[1] : "");
     usage(stderr);
     return 2;
 }

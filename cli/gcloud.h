@@ -1,10 +1,10 @@
 /* cli/gcloud.h - the commands of gcloud that the AI Platform tutorials type, by muster itself
  *
- * A program named gcloud (a link to muster) takes gcloud's words and flags, with = or a space, says what
- * gcloud says and ends with its exit codes: 0, 1 when something failed, 2 when the command is wrong. It
- * knows `ai-platform jobs submit training|describe|list|cancel|stream-logs`, `ai-platform local train`,
- * `config get-value|set|unset|list` and `storage ...` (as muster storage does it); the rest is refused.
- * `muster submit training ...` is the first of these.
+ * A program named gcloud (a link to muster) takes gcloud's words and flags, with = or a space, says
+ * what gcloud says and ends with its exit codes: 0, 1 when something failed, 2 when the command is
+ * wrong. It knows `ai-platform jobs submit training|describe|list|cancel|stream-logs`, `ai-platform
+ * local train`, `config get-value|set|unset|list` and `storage ...` (as muster storage does it);
+ * the rest is refused. `muster submit training ...` is the first of these.
  */
 #ifndef MUSTER_CLI_GCLOUD_H
 #define MUSTER_CLI_GCLOUD_H

@@ -32,8 +32,9 @@ static json_t *read_file(void)
 {
     struct err err;
     OWN_MEM char *path = file_path(), *text = NULL;
-    json_t *doc = path && files_read(path, FILE_MAX, &text, NULL, &err) == 0 ? json_loads(text, 0, NULL)
-                                                                             : NULL;
+    json_t *doc = path && files_read(path, FILE_MAX, &text, NULL, &err) == 0
+                      ? json_loads(text, 0, NULL)
+                      : NULL;
     return json_is_object(doc) ? doc : json_object();
 }
 
@@ -102,7 +103,7 @@ static int list_values(void)
     const char *last = "", *name;
     json_t *value;
     size_t last_n = 0;
-    json_object_foreach(doc, name, value) {
+    json_object_foreach (doc, name, value) {
         size_t n = strcspn(name, "/");
         if (n != last_n || strncmp(last, name, n))
             printf("[%.*s]\n", (int)n, name);
@@ -134,6 +135,7 @@ int gcloud_config(struct cli *c, int argc, char **argv, struct err *err)
     if (n == 1 && !strcmp(argv[0], "list"))
         return list_values();
     c->exit_code = 2;
-    return err_set(err, ERR_INVALID, "usage: gcloud config get-value NAME | set NAME VALUE | unset NAME | "
+    return err_set(err, ERR_INVALID,
+                   "usage: gcloud config get-value NAME | set NAME VALUE | unset NAME | "
                    "list");
 }

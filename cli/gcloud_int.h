@@ -23,12 +23,11 @@ int gcloud_parse(struct cli *c, const struct option *options, int argc, char **a
 /* Builds the sdist of the package in `path`, uploads it and the local files among `packages` to
  * gs://BUCKET/PREFIX/SHA256/NAME and appends all URIs to `uris`: those that were gs:// first. */
 struct gcloud_staging {
-    const char *path;           /* NULL: there is none */
-    const char *packages;       /* by commas; NULL: none */
-    const char *staging;        /* gs://BUCKET[/PREFIX]; NULL: none was given */
+    const char *path; /* NULL: there is none */
+    const char *packages; /* by commas; NULL: none */
+    const char *staging; /* gs://BUCKET[/PREFIX]; NULL: none was given */
 };
-int gcloud_stage(struct client *g, const struct gcloud_staging *s, json_t *uris,
-                 struct err *err);
+int gcloud_stage(struct client *g, const struct gcloud_staging *s, json_t *uris, struct err *err);
 /* The parent of a package's folder, absolute; caller frees. */
 char *gcloud_package_root(const char *path);
 /* The interpreter that runs the user's code here; caller frees; NULL: there is none. */
@@ -36,35 +35,36 @@ char *gcloud_python(void);
 
 /* ------------------------------------------------------------ jobs (gcloud_jobs.c) */
 
-struct gcloud_common {          /* flags of every command; the first member of each one's arguments */
+struct gcloud_common { /* flags of every command; the first member of each one's arguments */
     const char *project, *format, *verbosity, *account, *configuration;
     int quiet;
 };
-#define GCLOUD_COMMON(type)                                                                       \
-    { "project", 0, "ID", "the project", OPTION_TEXT, offsetof(type, common.project) },          \
-    { "format", 0, "FORMAT", "json or yaml", OPTION_TEXT, offsetof(type, common.format) },       \
-    { "quiet", 'q', NULL, "ask nothing", OPTION_FLAG, offsetof(type, common.quiet) },            \
-    { "verbosity", 0, "LEVEL", "ignored", OPTION_TEXT, offsetof(type, common.verbosity) },       \
-    { "account", 0, "A", "ignored", OPTION_TEXT, offsetof(type, common.account) },               \
+/* clang-format off */
+#define GCLOUD_COMMON(type) \
+    { "project", 0, "ID", "the project", OPTION_TEXT, offsetof(type, common.project) }, \
+    { "format", 0, "FORMAT", "json or yaml", OPTION_TEXT, offsetof(type, common.format) }, \
+    { "quiet", 'q', NULL, "ask nothing", OPTION_FLAG, offsetof(type, common.quiet) }, \
+    { "verbosity", 0, "LEVEL", "ignored", OPTION_TEXT, offsetof(type, common.verbosity) }, \
+    { "account", 0, "A", "ignored", OPTION_TEXT, offsetof(type, common.account) }, \
     { "configuration", 0, "C", "ignored", OPTION_TEXT, offsetof(type, common.configuration) }
+/* clang-format on */
 
 int gcloud_describe(struct cli *c, int argc, char **argv, struct err *err);
 int gcloud_list(struct cli *c, int argc, char **argv, struct err *err);
 int gcloud_cancel(struct cli *c, int argc, char **argv, struct err *err);
 int gcloud_stream_logs(struct cli *c, int argc, char **argv, struct err *err);
 
-/* Prints what the job says, from its first line to its end, as gcloud does. Returns when the job has
- * ended (*out_job is the job then, yours) or on Ctrl-C (then it goes on, and *out_job is NULL). */
-int gcloud_follow(struct client *g, const char *job, FILE *to, json_t **out_job,
-                  struct err *err);
+/* Prints what the job says, from its first line to its end, as gcloud does. Returns when the job
+ * has ended (*out_job is the job then, yours) or on Ctrl-C (it goes on, and *out_job is NULL). */
+int gcloud_follow(struct client *g, const char *job, FILE *to, json_t **out_job, struct err *err);
 /* jobId, state, times: what submit shows at its end. */
 void gcloud_show_job(const json_t *job);
 void gcloud_say_active(const char *job);
 
 /* ------------------------------------------------------------ properties (gcloud_config.c) */
 
-/* "project", "core/project", "compute/region": of the environment (CLOUDSDK_...), else the file; caller
- * frees; NULL: unset. */
+/* "project", "core/project", "compute/region": of the environment (CLOUDSDK_...), else the file;
+ * caller frees; NULL: unset. */
 char *gcloud_property(const char *name);
 int gcloud_config(struct cli *c, int argc, char **argv, struct err *err);
 

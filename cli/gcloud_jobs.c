@@ -14,7 +14,8 @@
 
 static bool is_plain(const char *text)
 {
-    static const char *const words[] = { "true", "false", "null", "yes", "no", "on", "off", "~", NULL };
+    static const char *const words[] = { "true", "false", "null", "yes", "no",
+                                         "on",   "off",   "~",    NULL };
     struct tm tm;
     size_t n = strlen(text);
     char *end;
@@ -23,11 +24,12 @@ static bool is_plain(const char *text)
             return false;
     strtod(text, &end);
     if (!n || !*end || strptime(text, "%Y-%m-%d", &tm) || strchr(" ,[]{}#&*!|>'\"%@`?:", *text))
-        return false;           /* empty, a number, a time, or a sign that means something */
+        return false; /* empty, a number, a time, or a sign that means something */
     if (*text == '-' && (n == 1 || text[1] == ' ' || text[1] == '-'))
-        return n > 3 && text[1] == '-' && text[2] != '-' && !strpbrk(text, "\n") && !strstr(text, ": ");
-    return !strstr(text, ": ") && !strstr(text, " #") && !strpbrk(text, "\n") && text[n - 1] != ':' &&
-           text[n - 1] != ' ';
+        return n > 3 && text[1] == '-' && text[2] != '-' && !strpbrk(text, "\n") &&
+               !strstr(text, ": ");
+    return !strstr(text, ": ") && !strstr(text, " #") && !strpbrk(text, "\n") &&
+           text[n - 1] != ':' && text[n - 1] != ' ';
 }
 
 static void print_text(const char *text)
@@ -55,7 +57,8 @@ static void print_yaml(const json_t *v, int indent);
 static void print_member(const char *key, const json_t *v, int indent)
 {
     printf("%s:", key);
-    bool nested = (json_is_object(v) && json_object_size(v)) || (json_is_array(v) && json_array_size(v));
+    bool nested =
+        (json_is_object(v) && json_object_size(v)) || (json_is_array(v) && json_array_size(v));
     putchar(nested ? '\n' : ' ');
     if (nested && json_is_object(v))
         printf("%*s", indent + 2, "");
@@ -69,7 +72,7 @@ static void print_yaml(const json_t *v, int indent)
         size_t n = 0;
         const char *keys[json_object_size(v)], *key;
         json_t *member;
-        json_object_foreach((json_t *)v, key, member)
+        json_object_foreach ((json_t *)v, key, member)
             keys[n++] = key;
         qsort(keys, n, sizeof keys[0], by_name);
         for (size_t i = 0; i < n; i++) {
@@ -99,7 +102,8 @@ static int print(const json_t *v, const char *format, struct err *err)
         return 0;
     }
     if (format && strcmp(format, "yaml") && strcmp(format, "default"))
-        return err_set(err, ERR_INVALID, "--format: json and yaml are taken, not \"%.60s\"", format);
+        return err_set(err, ERR_INVALID, "--format: json and yaml are taken, not \"%.60s\"",
+                       format);
     print_yaml(v, 0);
     return 0;
 }
@@ -131,9 +135,11 @@ void gcloud_show_job(const json_t *job)
 
 void gcloud_say_active(const char *job)
 {
-    fprintf(stderr, "Your job is still active. You may view the status of your job with the command\n\n"
+    fprintf(stderr,
+            "Your job is still active. You may view the status of your job with the command\n\n"
             "  $ gcloud ai-platform jobs describe %s\n\nor continue streaming the logs with the "
-            "command\n\n  $ gcloud ai-platform jobs stream-logs %s\n", job, job);
+            "command\n\n  $ gcloud ai-platform jobs stream-logs %s\n",
+            job, job);
 }
 
 /* ------------------------------------------------------------ following */
@@ -152,21 +158,22 @@ static void print_entry(const json_t *entry, FILE *to)
     const char *stamp = json_string_value(json_object_get(entry, "timestamp"));
     const json_t *labels = json_object_get(json_object_get(entry, "resource"), "labels");
     const char *task = json_string_value(json_object_get(labels, "task_name"));
-    const char *text = json_string_value(json_object_get(json_object_get(entry, "jsonPayload"), "message"));
+    const char *text =
+        json_string_value(json_object_get(json_object_get(entry, "jsonPayload"), "message"));
     struct tm tm = { 0 };
     char when[40] = "";
     if (stamp && strptime(stamp, "%Y-%m-%dT%H:%M:%S", &tm)) {
         time_t t = timegm(&tm);
         strftime(when, sizeof when, "%Y-%m-%d %H:%M:%S %z", localtime_r(&t, &tm));
     }
-    fprintf(to, "%s\t%s\t%s\t\t%s\n", severity ? severity : "DEFAULT", when, task ? task : "unknown_task",
-            text ? text : "");
+    fprintf(to, "%s\t%s\t%s\t\t%s\n", severity ? severity : "DEFAULT", when,
+            task ? task : "unknown_task", text ? text : "");
 }
 
 struct follow {
     struct client *g;
-    const char *job, *task;     /* task NULL: all */
-    char since[64], id[64];     /* the last entry that was printed; "": none */
+    const char *job, *task; /* task NULL: all */
+    char since[64], id[64]; /* the last entry that was printed; "": none */
     FILE *to;
 };
 
@@ -176,13 +183,15 @@ static int poll_entries(struct follow *f, size_t *out_n, struct err *err)
     OWN_BUF filter = BUF_INIT;
     OWN_JSON json_t *body = NULL, *answer = NULL;
     char project[200];
-    buf_printf(&filter, "(resource.type=\"ml_job\" OR resource.type=\"cloudml_job\") AND "
-               "resource.labels.job_id=\"%s\"", f->job);
+    buf_printf(&filter,
+               "(resource.type=\"ml_job\" OR resource.type=\"cloudml_job\") AND "
+               "resource.labels.job_id=\"%s\"",
+               f->job);
     if (f->task)
         buf_printf(&filter, " AND resource.labels.task_name=\"%s\"", f->task);
     if (*f->since)
-        buf_printf(&filter, " AND ((timestamp=\"%s\" AND insertId>\"%s\") OR timestamp>\"%s\")", f->since,
-                   f->id, f->since);
+        buf_printf(&filter, " AND ((timestamp=\"%s\" AND insertId>\"%s\") OR timestamp>\"%s\")",
+                   f->since, f->id, f->since);
     snprintf(project, sizeof project, "projects/%s", f->g->project);
     body = json_pack("{s:s, s:s, s:i, s:[s]}", "filter", filter.data, "orderBy", "timestamp asc",
                      "pageSize", 1000, "resourceNames", project);
@@ -191,7 +200,7 @@ static int poll_entries(struct follow *f, size_t *out_n, struct err *err)
     const json_t *entries = json_object_get(answer, "entries");
     size_t i;
     json_t *entry;
-    json_array_foreach((json_t *)entries, i, entry) {
+    json_array_foreach ((json_t *)entries, i, entry) {
         print_entry(entry, f->to);
         const char *t = json_string_value(json_object_get(entry, "timestamp"));
         const char *id = json_string_value(json_object_get(entry, "insertId"));
@@ -295,8 +304,8 @@ int gcloud_describe(struct cli *c, int argc, char **argv, struct err *err)
     struct args a = { 0 };
     OWN(client) g = NULL;
     OWN_JSON json_t *job = NULL;
-    if (one_job(c, argc, argv, &a, "describe", err) < 0 || gcloud_open(a.common.project, &g, err) < 0 ||
-        get_job(g, argv[0], &job, err) < 0)
+    if (one_job(c, argc, argv, &a, "describe", err) < 0 ||
+        gcloud_open(a.common.project, &g, err) < 0 || get_job(g, argv[0], &job, err) < 0)
         return -(int)err->code;
     if (print(job, a.common.format, err) < 0)
         return -(int)err->code;
@@ -324,7 +333,8 @@ int gcloud_stream_logs(struct cli *c, int argc, char **argv, struct err *err)
     struct args a = { 0 };
     OWN(client) g = NULL;
     OWN_JSON json_t *job = NULL;
-    if (one_job(c, argc, argv, &a, "stream-logs", err) < 0 || gcloud_open(a.common.project, &g, err) < 0)
+    if (one_job(c, argc, argv, &a, "stream-logs", err) < 0 ||
+        gcloud_open(a.common.project, &g, err) < 0)
         return -(int)err->code;
     struct follow f = { .g = g, .job = argv[0], .task = a.task, .to = stdout };
     return follow_until(&f, &job, err);
@@ -351,13 +361,13 @@ static void print_table(const json_t *jobs, const struct args *a)
     size_t i;
     json_t *job;
     int width = (int)strlen("JOB_ID");
-    json_array_foreach((json_t *)jobs, i, job) {
+    json_array_foreach ((json_t *)jobs, i, job) {
         int n = (int)strlen(json_string_value(json_object_get(job, "jobId")));
         width = n > width ? n : width;
     }
     if (!a->uri)
         printf("%-*s  %-10s  %s\n", width, "JOB_ID", "STATUS", "CREATED");
-    json_array_foreach((json_t *)jobs, i, job) {
+    json_array_foreach ((json_t *)jobs, i, job) {
         OWN_JSON json_t *when = local_time(json_string_value(json_object_get(job, "createTime")));
         const char *id = json_string_value(json_object_get(job, "jobId"));
         const char *state = json_string_value(json_object_get(job, "state"));
@@ -374,8 +384,8 @@ int gcloud_list(struct cli *c, int argc, char **argv, struct err *err)
     OWN(client) g = NULL;
     OWN_JSON json_t *jobs = json_array();
     OWN_MEM char *token = NULL;
-    if (gcloud_parse(c, options, argc, argv, &a, 0, "ai-platform jobs list [--filter F] [--limit N]",
-                     err) < 0 ||
+    if (gcloud_parse(c, options, argc, argv, &a, 0,
+                     "ai-platform jobs list [--filter F] [--limit N]", err) < 0 ||
         gcloud_open(a.common.project, &g, err) < 0)
         return -(int)err->code;
     do {
@@ -384,12 +394,13 @@ int gcloud_list(struct cli *c, int argc, char **argv, struct err *err)
         json_t *job;
         if (list_page(g, &a, token, &page, err) < 0)
             return -(int)err->code;
-        json_array_foreach(json_object_get(page, "jobs"), i, job)
+        json_array_foreach (json_object_get(page, "jobs"), i, job)
             if (a.limit <= 0 || (long)json_array_size(jobs) < a.limit)
                 json_array_append(jobs, job);
         const char *next = json_string_value(json_object_get(page, "nextPageToken"));
         free(token);
-        token = next && (a.limit <= 0 || (long)json_array_size(jobs) < a.limit) ? strdup(next) : NULL;
+        token =
+            next && (a.limit <= 0 || (long)json_array_size(jobs) < a.limit) ? strdup(next) : NULL;
     } while (token);
     if (a.common.format)
         return print(jobs, a.common.format, err);

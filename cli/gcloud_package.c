@@ -23,16 +23,17 @@
 enum { COPY_MAX = 1 << 30, PACKAGE_MAX = 512 << 20 };
 
 /* For a package that has none. */
-static const char setup_py[] = "from setuptools import setup, find_packages\n"
-                               "setup(name='%s', version='0.0.0', packages=find_packages(include=['%s']))\n";
+static const char setup_py[] =
+    "from setuptools import setup, find_packages\n"
+    "setup(name='%s', version='0.0.0', packages=find_packages(include=['%s']))\n";
 
 /* ------------------------------------------------------------ the copy */
 
 /* What no package is made of, and what builds leave behind. */
 static bool left_out(const char *dir, const char *name, int depth)
 {
-    static const char *const names[] = { ".git", ".hg", ".svn", ".tox", "__pycache__", "node_modules",
-                                         NULL };
+    static const char *const names[] = { ".git",        ".hg",          ".svn", ".tox",
+                                         "__pycache__", "node_modules", NULL };
     size_t n = strlen(name);
     char path[PATH_MAX];
     for (int i = 0; names[i]; i++)
@@ -47,7 +48,8 @@ static bool left_out(const char *dir, const char *name, int depth)
     return access(path, F_OK) == 0;
 }
 
-static int copy_file(const char *from, const char *to, mode_t mode, long long *room, struct err *err)
+static int copy_file(const char *from, const char *to, mode_t mode, long long *room,
+                     struct err *err)
 {
     char piece[1 << 16];
     OWN_FD int in = open(from, O_RDONLY | O_CLOEXEC);
@@ -58,7 +60,8 @@ static int copy_file(const char *from, const char *to, mode_t mode, long long *r
         if (n < 0)
             return err_set(err, ERR_IO, "%s: cannot read it: %s", from, strerror(errno));
         if ((*room -= n) < 0)
-            return err_set(err, ERR_INVALID, "the folder of the package holds more than 1 GB; put the "
+            return err_set(err, ERR_INVALID,
+                           "the folder of the package holds more than 1 GB; put the "
                            "package into a folder of its own, or pass a built one by --packages");
         if (write(out, piece, (size_t)n) != n)
             return err_set(err, ERR_IO, "%s: cannot write it: %s", to, strerror(errno));
@@ -68,8 +71,8 @@ static int copy_file(const char *from, const char *to, mode_t mode, long long *r
 
 static int copy_tree(const char *from, const char *to, int depth, long long *room, struct err *err);
 
-static int copy_entry(const char *from, const char *to, const char *name, int depth, long long *room,
-                      struct err *err)
+static int copy_entry(const char *from, const char *to, const char *name, int depth,
+                      long long *room, struct err *err)
 {
     char a[PATH_MAX], b[PATH_MAX], link[PATH_MAX];
     struct stat st;
@@ -83,7 +86,7 @@ static int copy_entry(const char *from, const char *to, const char *name, int de
     if (S_ISREG(st.st_mode))
         return copy_file(a, b, st.st_mode, room, err);
     if (!S_ISLNK(st.st_mode))
-        return 0;               /* sockets and the like */
+        return 0; /* sockets and the like */
     ssize_t n = readlink(a, link, sizeof link - 1);
     if (n < 0)
         return err_set(err, ERR_IO, "%s: %s", a, strerror(errno));
@@ -182,8 +185,8 @@ static int run_setup(const char *python, const char *cwd, const char *out, struc
         dup2(pipes[1], 2);
         setenv("PYTHONDONTWRITEBYTECODE", "1", 1);
         if (chdir(cwd) == 0)
-            execl(python, python, "setup.py", "-q", "sdist", "--formats", "gztar", "--dist-dir", out,
-                  (char *)NULL);
+            execl(python, python, "setup.py", "-q", "sdist", "--formats", "gztar", "--dist-dir",
+                  out, (char *)NULL);
         _exit(127);
     }
     close(pipes[1]);
@@ -213,7 +216,8 @@ static int try_pythons(const char *cwd, const char *out, struct err *err)
     if (rc == 0)
         return 0;
     if (!own)
-        return err_set(err, ERR_MISSING, "No Python executable found on path; one with setuptools is needed "
+        return err_set(err, ERR_MISSING,
+                       "No Python executable found on path; one with setuptools is needed "
                        "to build the package.");
     size_t n = said.n;
     while (n && (said.data[n - 1] == '\n' || said.data[n - 1] == ' '))
@@ -233,7 +237,8 @@ char *gcloud_package_root(const char *path)
     return real;
 }
 
-static int build(const char *path, const struct scratch *scratch, char *out, size_t size, struct err *err)
+static int build(const char *path, const struct scratch *scratch, char *out, size_t size,
+                 struct err *err)
 {
     char copy[PATH_MAX], at[PATH_MAX + 16], init[PATH_MAX];
     long long room = COPY_MAX;
@@ -242,9 +247,12 @@ static int build(const char *path, const struct scratch *scratch, char *out, siz
     if (!root)
         return err_set(err, ERR_MISSING, "Source directory [%s] is not a valid directory.", path);
     const char *name = strrchr(real, '/') + 1;
-    if (snprintf(init, sizeof init, "%s/__init__.py", real) >= (int)sizeof init || access(init, F_OK))
-        return err_set(err, ERR_INVALID, "[%s] is not a valid Python package because it does not contain an "
-                       "`__init__.py` file. Please create one and try again.", path);
+    if (snprintf(init, sizeof init, "%s/__init__.py", real) >= (int)sizeof init ||
+        access(init, F_OK))
+        return err_set(err, ERR_INVALID,
+                       "[%s] is not a valid Python package because it does not contain an "
+                       "`__init__.py` file. Please create one and try again.",
+                       path);
     if (snprintf(copy, sizeof copy, "%s/copy", scratch->path) >= (int)sizeof copy ||
         snprintf(out, size, "%s/output", scratch->path) >= (int)size)
         return err_set(err, ERR_INVALID, "%s: the path is too long", scratch->path);
@@ -286,8 +294,8 @@ static int stock_add(struct stock *s, const char *path, struct err *err)
     for (int i = 0; i < s->n; i++) {
         const char *other = strrchr(s->path[i], '/');
         if (!strcmp(other ? other + 1 : s->path[i], name))
-            return err_set(err, ERR_INVALID, "Cannot upload multiple packages with the same filename: [%s]",
-                           name);
+            return err_set(err, ERR_INVALID,
+                           "Cannot upload multiple packages with the same filename: [%s]", name);
     }
     if (s->n == FILES_MAX)
         return err_set(err, ERR_INVALID, "more than %d packages", FILES_MAX);
@@ -313,8 +321,8 @@ static int add_built(struct stock *s, const char *out, struct err *err)
     return rc;
 }
 
-static int put(struct client *g, const char *bucket, const char *object, const void *bytes, size_t n,
-               struct err *err)
+static int put(struct client *g, const char *bucket, const char *object, const void *bytes,
+               size_t n, struct err *err)
 {
     OWN_BUF url = BUF_INIT, token = BUF_INIT;
     struct http_response r = { 0 };
@@ -347,7 +355,8 @@ static int upload(struct client *g, const char *staging, struct stock *s, json_t
     if (s->n == 0)
         return 0;
     if (!staging)
-        return err_set(err, ERR_INVALID, "If local packages are provided, the `--staging-bucket` or "
+        return err_set(err, ERR_INVALID,
+                       "If local packages are provided, the `--staging-bucket` or "
                        "`--job-dir` flag must be given.");
     sha256_start(&sha);
     for (int i = 0; i < s->n; i++)
@@ -361,7 +370,8 @@ static int upload(struct client *g, const char *staging, struct stock *s, json_t
     int length = (int)(staging + m > prefix ? staging + m - prefix : 0);
     for (int i = 0; i < s->n; i++) {
         const char *slash = strrchr(s->path[i], '/'), *name = slash ? slash + 1 : s->path[i];
-        snprintf(object, sizeof object, "%.*s%s%s/%s", length, prefix, length ? "/" : "", digest, name);
+        snprintf(object, sizeof object, "%.*s%s%s/%s", length, prefix, length ? "/" : "", digest,
+                 name);
         if (put(g, bucket, object, s->bytes[i], s->size[i], err) < 0)
             return err_add(err, "uploading %s to gs://%s", name, bucket);
         snprintf(uri, sizeof uri, "gs://%s/%s", bucket, object);
@@ -384,8 +394,9 @@ int gcloud_stage(struct client *g, const struct gcloud_staging *s, json_t *uris,
             return -(int)err->code;
         p += n + (p[n] == ',');
     }
-    if (s->path && (scratch_make(&scratch, err) < 0 || build(s->path, &scratch, out, sizeof out, err) < 0 ||
-                    add_built(&stock, out, err) < 0))
+    if (s->path &&
+        (scratch_make(&scratch, err) < 0 || build(s->path, &scratch, out, sizeof out, err) < 0 ||
+         add_built(&stock, out, err) < 0))
         return -(int)err->code;
     return upload(g, s->staging, &stock, uris, err);
 }

@@ -31,12 +31,13 @@ static struct training_here machine(struct server *s)
 }
 
 /* As the service does: a package that is not there is told now and not by a job that fails. */
-static int check_packages(struct server *s, const char *project, const json_t *spec, struct err *err)
+static int check_packages(struct server *s, const char *project, const json_t *spec,
+                          struct err *err)
 {
     const json_t *uris = json_object_get(json_object_get(spec, "python"), "packages");
     size_t i;
     json_t *uri;
-    json_array_foreach((json_t *)uris, i, uri) {
+    json_array_foreach ((json_t *)uris, i, uri) {
         const char *text = json_string_value(uri) + strlen("gs://");
         size_t n = strcspn(text, "/");
         char bucket[OBJECTS_BUCKET_MAX + 1];
@@ -45,9 +46,12 @@ static int check_packages(struct server *s, const char *project, const json_t *s
         int rc = objects_stat(s, project, bucket, text + n + 1, &object, err);
         object_done(&object);
         if (rc == -ERR_MISSING || rc == -ERR_DENIED)
-            return err_set(err, ERR_INVALID, "Field: trainingInput.packageUris[%zu] Error: gs://%.300s "
-                           "cannot be read: %s.", i, text,
-                           rc == -ERR_MISSING ? "there is no such object" : "it is another project's");
+            return err_set(err, ERR_INVALID,
+                           "Field: trainingInput.packageUris[%zu] Error: gs://%.300s "
+                           "cannot be read: %s.",
+                           i, text,
+                           rc == -ERR_MISSING ? "there is no such object"
+                                              : "it is another project's");
         if (rc < 0)
             return rc;
     }
@@ -103,7 +107,8 @@ void aiplatform_field(void *arg, const char *path, struct filter_value *out)
     if (json_is_number(v)) {
         *out = (struct filter_value){ .kind = FILTER_NUMBER, .number = json_number_value(v) };
     } else if (json_is_boolean(v)) {
-        *out = (struct filter_value){ .kind = FILTER_TEXT, .text = json_is_true(v) ? "true" : "false" };
+        *out = (struct filter_value){ .kind = FILTER_TEXT,
+                                      .text = json_is_true(v) ? "true" : "false" };
     } else if (json_is_string(v)) {
         size_t n = strlen(key);
         *out = (struct filter_value){ .kind = FILTER_TEXT, .text = json_string_value(v) };
@@ -128,10 +133,11 @@ static int add_matches(struct server *s, const char *project, const json_t *page
 {
     size_t i;
     json_t *row;
-    json_array_foreach((json_t *)page, i, row) {
+    json_array_foreach ((json_t *)page, i, row) {
         OWN_JSON json_t *record = NULL, *job = NULL;
-        int rc = jobs_get(s, project, json_string_value(json_object_get(row, "name")), &record, err);
-        if (rc == -ERR_MISSING)         /* deleted meanwhile */
+        int rc =
+            jobs_get(s, project, json_string_value(json_object_get(row, "name")), &record, err);
+        if (rc == -ERR_MISSING) /* deleted meanwhile */
             continue;
         if (rc < 0)
             return rc;
@@ -158,7 +164,8 @@ static int list_jobs(struct request *q, struct err *err)
         return -(int)err->code;
     snprintf(next, sizeof next, "%s", token ? token : "");
     for (int look = 0; look < LOOKS; look++) {
-        struct jobs_query query = { .project = project, .token = from,
+        struct jobs_query query = { .project = project,
+                                    .token = from,
                                     .limit = size - (int)json_array_size(jobs) };
         OWN_JSON json_t *page = NULL;
         snprintf(from, sizeof from, "%s", next);
@@ -186,8 +193,8 @@ static int cancel_job(struct request *q, struct err *err)
         return -(int)err->code;
     int rc = jobs_cancel(request_server(q), project, job, "aiplatform", err);
     if (rc == -ERR_CONFLICT)
-        return google_refuse(q, 400, "FAILED_PRECONDITION", "Cannot cancel job \"%.128s\": it has ended.",
-                             job);
+        return google_refuse(q, 400, "FAILED_PRECONDITION",
+                             "Cannot cancel job \"%.128s\": it has ended.", job);
     return rc < 0 ? rc : respond_json(q, 200, json_object());
 }
 
@@ -200,8 +207,10 @@ static int check_mask(const char *mask, struct err *err)
         size_t n = strcspn(p, ",");
         snprintf(word, sizeof word, "%.*s", (int)n, p);
         if (strcmp(word, "labels") && strcmp(word, "etag"))
-            return err_set(err, ERR_INVALID, "Field: updateMask Error: \"%.60s\" cannot be updated; labels "
-                           "can.", word);
+            return err_set(err, ERR_INVALID,
+                           "Field: updateMask Error: \"%.60s\" cannot be updated; labels "
+                           "can.",
+                           word);
         p += n;
     }
     return 0;
@@ -221,7 +230,8 @@ static int patch_job(struct request *q, struct err *err)
     const char *known = json_string_value(json_object_get(body, "etag"));
     training_etag(record, etag);
     if (known && strcmp(known, etag))
-        return google_refuse(q, 409, "ABORTED", "Field: job.etag Error: The job was changed meanwhile; read "
+        return google_refuse(q, 409, "ABORTED",
+                             "Field: job.etag Error: The job was changed meanwhile; read "
                              "it again.");
     if (training_check_labels(labels, err) < 0 ||
         jobs_patch_labels(s, project, job, json_is_object(labels) ? labels : none, err) < 0)
@@ -232,15 +242,16 @@ static int patch_job(struct request *q, struct err *err)
     return respond_json(q, 200, training_show(record));
 }
 
-/* ------------------------------------------------------------ what there is to say about a project */
+/* ------------------------------------------------------------ about a project */
 
 static int get_config(struct request *q, struct err *err)
 {
     const char *project;
     if (google_project(q, &project, err) < 0)
         return -(int)err->code;
-    return respond_json(q, 200, json_pack("{s:s, s:s, s:{}}", "serviceAccount", "muster@localhost",
-                                          "serviceAccountProject", "0", "config"));
+    return respond_json(q, 200,
+                        json_pack("{s:s, s:s, s:{}}", "serviceAccount", "muster@localhost",
+                                  "serviceAccountProject", "0", "config"));
 }
 
 static int list_locations(struct request *q, struct err *err)
@@ -274,14 +285,14 @@ static const struct http_route routes[] = {
     { "PATCH", "/v1/projects/{project}/models/{model}", HTTP_WAITS, aiplatform_patch, NULL },
     { "DELETE", "/v1/projects/{project}/models/{model}", HTTP_WAITS, aiplatform_delete, NULL },
     { "POST", "/v1/projects/{project}/models/{model}:predict", HTTP_WAITS, no_prediction, NULL },
-    { "POST", "/v1/projects/{project}/models/{model}/versions", HTTP_WAITS, aiplatform_create_version,
-      NULL },
+    { "POST", "/v1/projects/{project}/models/{model}/versions", HTTP_WAITS,
+      aiplatform_create_version, NULL },
     { "GET", "/v1/projects/{project}/models/{model}/versions", HTTP_WAITS, aiplatform_list_versions,
       NULL },
     { "GET", "/v1/projects/{project}/models/{model}/versions/{version}", HTTP_WAITS, aiplatform_get,
       NULL },
-    { "PATCH", "/v1/projects/{project}/models/{model}/versions/{version}", HTTP_WAITS, aiplatform_patch,
-      NULL },
+    { "PATCH", "/v1/projects/{project}/models/{model}/versions/{version}", HTTP_WAITS,
+      aiplatform_patch, NULL },
     { "DELETE", "/v1/projects/{project}/models/{model}/versions/{version}", HTTP_WAITS,
       aiplatform_delete, NULL },
     { "POST", "/v1/projects/{project}/models/{model}/versions/{version}:setDefault", HTTP_WAITS,

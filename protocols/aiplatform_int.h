@@ -11,7 +11,7 @@ int aiplatform_create_version(struct request *q, struct err *err);
 int aiplatform_list_models(struct request *q, struct err *err);
 int aiplatform_list_versions(struct request *q, struct err *err);
 int aiplatform_list_operations(struct request *q, struct err *err);
-int aiplatform_get(struct request *q, struct err *err);         /* any of the three, by its path */
+int aiplatform_get(struct request *q, struct err *err); /* any of the three, by its path */
 int aiplatform_patch(struct request *q, struct err *err);
 int aiplatform_delete(struct request *q, struct err *err);
 int aiplatform_set_default(struct request *q, struct err *err);

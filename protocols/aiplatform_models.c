@@ -1,7 +1,8 @@
-/* protocols/aiplatform_models.c - AI Platform's models, versions and operations: documents that are kept
+/* protocols/aiplatform_models.c - AI Platform's models, versions and operations: kept documents
  *
- * One table: a document by project and name ("models/M", "models/M/versions/V", "operations/N"). What
- * changes something is done when it is answered, so every operation is done from its first moment on.
+ * One table: a document by project and name ("models/M", "models/M/versions/V", "operations/N").
+ * What changes something is done when it is answered, so every operation is done from its first
+ * moment on.
  */
 #include "protocols/aiplatform_int.h"
 
@@ -32,8 +33,8 @@ static const char sql_remove[] = "DELETE FROM ml_documents WHERE project = ? AND
 /* '/' + 1 is '0': all names that begin with a prefix that ends in '/'. */
 static const char sql_list[] =
     "SELECT name, body FROM ml_documents WHERE project = ? AND name > ? AND name < ? ORDER BY name";
-static const char sql_last[] =
-    "SELECT name FROM ml_documents WHERE project = ? AND name LIKE 'operations/%' ORDER BY name DESC";
+static const char sql_last[] = "SELECT name FROM ml_documents WHERE project = ? AND name LIKE "
+                               "'operations/%' ORDER BY name DESC";
 
 /* The table is made when it is first asked for: most servers never are. */
 static int ready(struct server *s, struct err *err)
@@ -78,15 +79,15 @@ static int find(sqlite3 *db, const char *project, const char *name, json_t **out
     if (rc < 0)
         return rc;
     if (rc == 0)
-        return err_set(err, ERR_MISSING, "Field: name Error: projects/%s/%.200s is not there.", project,
-                       name);
+        return err_set(err, ERR_MISSING, "Field: name Error: projects/%s/%.200s is not there.",
+                       project, name);
     *out = json_loads((const char *)sqlite3_column_text(st, 0), 0, NULL);
     sqlite3_reset(st);
     return *out ? 0 : err_set(err, ERR_IO, "the document of %.200s cannot be read", name);
 }
 
-static int save(sqlite3 *db, const char *sql, const char *project, const char *name, const json_t *body,
-                struct err *err)
+static int save(sqlite3 *db, const char *sql, const char *project, const char *name,
+                const json_t *body, struct err *err)
 {
     OWN_MEM char *text = json_dumps(body, JSON_COMPACT);
     return text ? store_run(db, err, sql, "sss", project, name, text)
@@ -96,9 +97,9 @@ static int save(sqlite3 *db, const char *sql, const char *project, const char *n
 struct task {
     const char *project;
     char name[NAME_SIZE];
-    json_t *body;               /* in: what to write; out: what is there */
-    const char *kind;           /* of the operation that says so; NULL: none */
-    json_t *operation;          /* out */
+    json_t *body; /* in: what to write; out: what is there */
+    const char *kind; /* of the operation that says so; NULL: none */
+    json_t *operation; /* out */
 };
 
 static json_t *stamp_now(void)
@@ -127,11 +128,10 @@ static int add_operation(sqlite3 *db, struct task *t, const json_t *response, st
     snprintf(name, sizeof name, "operations/op_%012" PRId64, n + 1);
     snprintf(whole, sizeof whole, "projects/%s/%s", t->project, name);
     json_t *now = stamp_now();
-    t->operation = json_pack("{s:s, s:b, s:{s:s, s:s, s:O, s:O, s:o}, s:O}", "name", whole, "done", 1,
-                             "metadata", "@type",
-                             "type.googleapis.com/google.cloud.ml.v1.OperationMetadata", "operationType",
-                             t->kind, "createTime", now, "startTime", now, "endTime", now, "response",
-                             response);
+    t->operation = json_pack(
+        "{s:s, s:b, s:{s:s, s:s, s:O, s:O, s:o}, s:O}", "name", whole, "done", 1, "metadata",
+        "@type", "type.googleapis.com/google.cloud.ml.v1.OperationMetadata", "operationType",
+        t->kind, "createTime", now, "startTime", now, "endTime", now, "response", response);
     return save(db, sql_add, t->project, name, t->operation, err);
 }
 
@@ -142,7 +142,7 @@ static int add_fn(sqlite3 *db, void *arg, struct err *err)
     json_t *found = NULL;
     snprintf(model, sizeof model, "%s", t->name);
     char *versions = strstr(model, "/versions/");
-    if (versions) {             /* its model is there, and has the first version for its default */
+    if (versions) { /* its model is there, and has the first version for its default */
         *versions = 0;
         if (find(db, t->project, model, &found, err) < 0)
             return -(int)err->code;
@@ -175,8 +175,10 @@ static int check_name(const char *name, struct err *err)
     bool good = name && isalpha((unsigned char)*name) && strlen(name) <= 128;
     for (const char *p = name; good && *p; p++)
         good = isalnum((unsigned char)*p) || *p == '_';
-    return good ? 0 : err_set(err, ERR_INVALID, "Field: name Error: A letter, then letters, digits and "
-                              "underscores, 128 at most, are needed.");
+    return good ? 0
+                : err_set(err, ERR_INVALID,
+                          "Field: name Error: A letter, then letters, digits and "
+                          "underscores, 128 at most, are needed.");
 }
 
 static int read_body(struct request *q, struct task *t, struct err *err)
@@ -203,7 +205,8 @@ int aiplatform_create_model(struct request *q, struct err *err)
     if (begin(q, &t.project, err) < 0 || read_body(q, &t, err) < 0)
         return -(int)err->code;
     char whole[NAME_SIZE + 80];
-    snprintf(t.name, sizeof t.name, "models/%s", json_string_value(json_object_get(t.body, "name")));
+    snprintf(t.name, sizeof t.name, "models/%s",
+             json_string_value(json_object_get(t.body, "name")));
     snprintf(whole, sizeof whole, "projects/%s/%s", t.project, t.name);
     json_object_set_new(t.body, "name", json_string(whole));
     json_object_set_new(t.body, "etag", json_string("AAAAAAAAAAE="));
@@ -250,7 +253,7 @@ struct listing {
     const struct filter *filter;
     int size;
     json_t *out;
-    char next[NAME_SIZE];       /* the last name given, when there are more */
+    char next[NAME_SIZE]; /* the last name given, when there are more */
 };
 
 static int list_fn(sqlite3 *db, void *arg, struct err *err)
@@ -258,7 +261,8 @@ static int list_fn(sqlite3 *db, void *arg, struct err *err)
     struct listing *l = arg;
     char from[NAME_SIZE], to[NAME_SIZE], last[NAME_SIZE] = "";
     size_t n = strlen(l->prefix);
-    snprintf(from, sizeof from, "%s", l->token && !strncmp(l->token, l->prefix, n) ? l->token : l->prefix);
+    snprintf(from, sizeof from, "%s",
+             l->token && !strncmp(l->token, l->prefix, n) ? l->token : l->prefix);
     snprintf(to, sizeof to, "%.*s0", (int)n - 1, l->prefix);
     sqlite3_stmt *st = store_sql(db, sql_list, err);
     if (!st || store_bind(st, err, "sss", l->project, from, to) < 0)
@@ -266,7 +270,7 @@ static int list_fn(sqlite3 *db, void *arg, struct err *err)
     int rc;
     while ((rc = store_step(st, err)) == 1) {
         const char *name = (const char *)sqlite3_column_text(st, 0);
-        if (strchr(name + n, '/'))      /* of something below */
+        if (strchr(name + n, '/')) /* of something below */
             continue;
         OWN_JSON json_t *body = json_loads((const char *)sqlite3_column_text(st, 1), 0, NULL);
         if (!body || !filter_match(l->filter, aiplatform_field, body))
@@ -327,9 +331,14 @@ static int patch_fn(sqlite3 *db, void *arg, struct err *err)
     OWN_JSON json_t *found = NULL;
     if (find(db, t->project, t->name, &found, err) < 0)
         return -(int)err->code;
-    static const char *const may[] = { "description", "labels", "onlinePredictionLogging",
-                                       "onlinePredictionConsoleLogging", "requestLoggingConfig",
-                                       "autoScaling", "manualScaling", NULL };
+    static const char *const may[] = { "description",
+                                       "labels",
+                                       "onlinePredictionLogging",
+                                       "onlinePredictionConsoleLogging",
+                                       "requestLoggingConfig",
+                                       "autoScaling",
+                                       "manualScaling",
+                                       NULL };
     for (int i = 0; may[i]; i++)
         if (json_object_get(t->body, may[i]))
             json_object_set(found, may[i], json_object_get(t->body, may[i]));
@@ -361,8 +370,11 @@ static int check_empty(sqlite3 *db, const struct task *t, struct err *err)
         return -(int)err->code;
     int rc = store_step(st, err);
     sqlite3_reset(st);
-    return rc <= 0 ? rc : err_set(err, ERR_INVALID, "Field: name Error: %.200s has versions; delete them "
-                                  "first.", t->name);
+    return rc <= 0 ? rc
+                   : err_set(err, ERR_INVALID,
+                             "Field: name Error: %.200s has versions; delete them "
+                             "first.",
+                             t->name);
 }
 
 /* The model forgets a default that goes. */
@@ -385,7 +397,8 @@ static int delete_fn(sqlite3 *db, void *arg, struct err *err)
     OWN_JSON json_t *found = NULL, *none = json_object();
     if (find(db, t->project, t->name, &found, err) < 0)
         return -(int)err->code;
-    int rc = strstr(t->name, "/versions/") ? forget_default(db, t, found, err) : check_empty(db, t, err);
+    int rc =
+        strstr(t->name, "/versions/") ? forget_default(db, t, found, err) : check_empty(db, t, err);
     if (rc < 0)
         return rc;
     if (store_run(db, err, sql_remove, "ss", t->project, t->name) < 0)
@@ -414,7 +427,8 @@ static int default_fn(sqlite3 *db, void *arg, struct err *err)
     snprintf(name, sizeof name, "%.*s", (int)(strstr(t->name, "/versions/") - t->name), t->name);
     if (find(db, t->project, name, &model, err) < 0)
         return -(int)err->code;
-    const char *old = json_string_value(json_object_get(json_object_get(model, "defaultVersion"), "name"));
+    const char *old =
+        json_string_value(json_object_get(json_object_get(model, "defaultVersion"), "name"));
     const char *path = old ? strstr(old, "models/") : NULL;
     if (path && find(db, t->project, path, &before, err) == 0) {
         json_object_del(before, "isDefault");
@@ -447,5 +461,5 @@ int aiplatform_cancel_operation(struct request *q, struct err *err)
     name_of(q, t.name);
     if (store_read(request_server(q)->store, get_fn, &t, err) < 0)
         return -(int)err->code;
-    return respond_json(q, 200, json_object());     /* it was done already, as all of them are */
+    return respond_json(q, 200, json_object()); /* it was done already, as all of them are */
 }

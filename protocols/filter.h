@@ -3,15 +3,15 @@
  *     expression := any { [AND] any }        two terms side by side are both meant
  *     any        := term { OR term }         OR binds closer than AND, as it does there
  *     term       := { NOT | - } ( "(" expression ")" | path op value | path op "(" values ")" )
- *     op         := = != > >= < <= :         ":" is "has": a part of a text; x* is its beginning, * any
+ *     op         := = != > >= < <= :       ":" is "has": a part of a text; x* its beginning, * any
  *     value      := word | "text with \" in it"
  *
- * A filter is parsed once and asked about many things. What a path means is the asker's: `get` fills in
- * a value, or leaves it FILTER_NONE, and then only != and NOT are true of it. The constant on the
- * right is read as the left side calls for: as a text, a number, a time, a severity.
+ * A filter is parsed once and asked about many things. What a path means is the asker's: `get`
+ * fills in a value, or leaves it FILTER_NONE, and then only != and NOT are true of it. The constant
+ * on the right is read as the left side calls for: as a text, a number, a time, a severity.
  *
- * Not taken, and said so: regular expressions (=~, !~), a word alone, functions.
- * Limits: 20,000 bytes (as there), 1,000 terms, 32 deep. Threads: parsed, it never changes.
+ * Not taken, and said so: regular expressions (=~, !~), a word alone, functions. Limits: 20,000
+ * bytes (as there), 1,000 terms, 32 deep. Threads: parsed, it never changes.
  */
 #ifndef MUSTER_PROTOCOLS_FILTER_H
 #define MUSTER_PROTOCOLS_FILTER_H
@@ -41,8 +41,8 @@ OWN_DEFINE(filter)
 bool filter_match(const struct filter *f,
                   void (*get)(void *arg, const char *path, struct filter_value *out), void *arg);
 
-/* What has to be true of all that matches, for those who can look it up: the text that `path` equals
- * (or has, when out_part is set to true), NULL when the filter does not say. Borrowed. */
+/* What has to be true of all that matches, for those who can look it up: the text that `path`
+ * equals (or has, when out_part is set to true), NULL when the filter does not say. Borrowed. */
 const char *filter_wants(const struct filter *f, const char *path, bool *out_part);
 /* Nothing outside of [*from, *to) matches by its time `path`; INT64_MIN, INT64_MAX: no bound. */
 void filter_times(const struct filter *f, const char *path, int64_t *from, int64_t *to);

@@ -5,8 +5,8 @@
 #include "base/err.h"
 #include "server/http.h"
 
-/* {"error": {"code", "message", "status", "details"}}; a text "Field: F Error: E" becomes a violation
- * of that field in the details. For struct protocol. */
+/* {"error": {"code", "message", "status", "details"}}; a text "Field: F Error: E" becomes a
+ * violation of that field in the details. For struct protocol. */
 void google_error(struct request *q, const struct err *err);
 
 /* The same with a status of its own: google_refuse(q, 501, "UNIMPLEMENTED", "..."). */

@@ -1,8 +1,9 @@
 /* protocols/logging.c - Cloud Logging: what a job printed, as entries
  *
- * A line's insertId is its place (attempt, file, offset), written so that texts compare as places do: it
- * never changes, and a client tells two lines of one microsecond apart by it. A page's token is the
- * place where the next one begins (descending: where this one ended, and lines before it follow).
+ * A line's insertId is its place (attempt, file, offset), written so that texts compare as places
+ * do: it never changes, and a client tells two lines of one microsecond apart by it. A page's token
+ * is the place where the next one begins (descending: where this one ended, and lines before it
+ * follow).
  */
 #include "protocols/logging.h"
 
@@ -31,14 +32,14 @@ struct place {
 struct reading {
     const struct logging_query *query;
     const char *job;
-    struct place now;           /* asc: the line that is looked at; desc: the attempt */
-    struct place stop;          /* desc: nothing from there on */
-    json_t *entries;            /* desc: the newest `size` of them, oldest first */
+    struct place now; /* asc: the line that is looked at; desc: the attempt */
+    struct place stop; /* desc: nothing from there on */
+    json_t *entries; /* desc: the newest `size` of them, oldest first */
     long lines;
     size_t bytes;
-    bool full;                  /* asc: there is more */
+    bool full; /* asc: there is more */
     struct place next;
-    struct place *places;       /* desc: of each entry, beside it */
+    struct place *places; /* desc: of each entry, beside it */
 };
 
 static bool before(const struct place *a, const struct place *b)
@@ -70,7 +71,7 @@ struct line {
     const struct reading *r;
     const struct log_line *l;
     char id[32], task[32];
-    char *text;                 /* a copy with a NUL, made when it is asked for */
+    char *text; /* a copy with a NUL, made when it is asked for */
 };
 
 static void name_task(const struct log_line *l, char *out, size_t size)
@@ -155,7 +156,7 @@ static int each_ascending(void *arg, const struct log_line *l)
     struct line line;
     r->now.at = l->at;
     if (stamp_of(l->t) >= r->query->to)
-        return 1;               /* times never go back: nothing later is earlier */
+        return 1; /* times never go back: nothing later is earlier */
     if (r->lines == LINES_MAX || r->bytes > ANSWER_MAX) {
         r->full = true;
         r->next = r->now;
@@ -184,7 +185,7 @@ static int each_descending(void *arg, const struct log_line *l)
     if (!wanted(r, l, &line))
         return 0;
     size_t n = json_array_size(r->entries);
-    if (n == (size_t)r->query->size + 1) {      /* one more tells that there is more */
+    if (n == (size_t)r->query->size + 1) { /* one more tells that there is more */
         json_array_remove(r->entries, 0);
         memmove(r->places, r->places + 1, (n - 1) * sizeof *r->places);
         n--;
@@ -209,8 +210,8 @@ static int read_attempt(struct reading *r, const char *parent, const struct plac
     return logs_read(dir, &at, NULL, each, r, err) < 0 ? -(int)err->code : 0;
 }
 
-static int read_ascending(struct reading *r, const char *parent, int last, const struct place *token,
-                          struct err *err)
+static int read_ascending(struct reading *r, const char *parent, int last,
+                          const struct place *token, struct err *err)
 {
     for (r->now.attempt = token ? token->attempt : 1; r->now.attempt <= last && !r->full;
          r->now.attempt++)
@@ -220,8 +221,8 @@ static int read_ascending(struct reading *r, const char *parent, int last, const
 }
 
 /* The newest attempt first; each is read forwards, and its last lines are kept. */
-static int read_descending(struct reading *r, const char *parent, int last, const struct place *token,
-                           json_t *out, struct err *err)
+static int read_descending(struct reading *r, const char *parent, int last,
+                           const struct place *token, json_t *out, struct err *err)
 {
     struct place end = { INT_MAX, { INT_MAX, INT64_MAX } };
     r->stop = token ? *token : end;
@@ -254,12 +255,12 @@ static int read_job(struct server *s, const struct logging_query *query, const c
     struct place from;
     int rc = jobs_dir(s, query->project, job, dir, sizeof dir, err);
     if (rc == -ERR_MISSING)
-        return 0;               /* as there: a job that nobody knows has printed nothing */
+        return 0; /* as there: a job that nobody knows has printed nothing */
     if (rc < 0 || (*token && parse_place(token, &from, err) < 0))
         return -(int)err->code;
     char *slash = strrchr(dir, '/');
     if (!slash)
-        return 0;               /* it has not begun */
+        return 0; /* it has not begun */
     int last = (int)strtol(slash + 1, NULL, 10);
     *slash = 0;
     const struct place *at = *token ? &from : NULL;
@@ -279,9 +280,11 @@ static int read_job(struct server *s, const struct logging_query *query, const c
 /* ------------------------------------------------------------ the calls */
 
 /* The one project that is asked about. */
-static int find_project(const struct request *q, const json_t *body, const char **out, struct err *err)
+static int find_project(const struct request *q, const json_t *body, const char **out,
+                        struct err *err)
 {
-    const json_t *names = json_object_get(body, "resourceNames"), *ids = json_object_get(body, "projectIds");
+    const json_t *names = json_object_get(body, "resourceNames"),
+                 *ids = json_object_get(body, "projectIds");
     const char *name = json_string_value(json_array_get(names, 0));
     if (!name)
         name = json_string_value(json_array_get(ids, 0));
@@ -301,10 +304,13 @@ static int read_query(const json_t *body, struct logging_query *query, struct er
     query->descending = order && !strcmp(order, "timestamp desc");
     if (order && *order && !query->descending && strcmp(order, "timestamp asc") &&
         strcmp(order, "timestamp"))
-        return err_set(err, ERR_INVALID, "Field: orderBy Error: \"%.60s\" is none of \"timestamp asc\", "
-                       "\"timestamp desc\".", order);
+        return err_set(err, ERR_INVALID,
+                       "Field: orderBy Error: \"%.60s\" is none of \"timestamp asc\", "
+                       "\"timestamp desc\".",
+                       order);
     if (size && (!json_is_integer(size) || json_integer_value(size) < 0))
-        return err_set(err, ERR_INVALID, "Field: pageSize Error: This is to be a number of entries.");
+        return err_set(err, ERR_INVALID,
+                       "Field: pageSize Error: This is to be a number of entries.");
     json_int_t n = json_integer_value(size);
     query->size = n == 0 ? 50 : n > LOGGING_PAGE ? LOGGING_PAGE : (int)n;
     return 0;
@@ -327,8 +333,8 @@ static int list_entries(struct request *q, struct err *err)
     const char *job = filter_wants(filter, "resource.labels.job_id", &part);
     token = token ? token : "";
     int rc = job && !part
-        ? read_job(request_server(q), &query, job, token, entries, &next, err)
-        : logging_read_written(request_server(q), &query, token, entries, &next, err);
+                 ? read_job(request_server(q), &query, job, token, entries, &next, err)
+                 : logging_read_written(request_server(q), &query, token, entries, &next, err);
     if (rc < 0)
         return rc;
     json_t *answer = json_object();

@@ -14,7 +14,7 @@
 struct logging_query {
     const char *project;
     const struct filter *filter;
-    int64_t from, to;           /* of timestamp, in nanoseconds: [from, to) */
+    int64_t from, to; /* of timestamp, in nanoseconds: [from, to) */
     bool descending;
     int size;
 };

@@ -15,7 +15,7 @@
 #include "server/auth.h"
 #include "server/server.h"
 
-enum { ENTRIES_MAX = 1000, ENTRY_BYTES_MAX = 256 << 10 };      /* of one request, as there */
+enum { ENTRIES_MAX = 1000, ENTRY_BYTES_MAX = 256 << 10 }; /* of one request, as there */
 
 static const char *const schema[] = {
     "CREATE TABLE log_entries (seq INTEGER PRIMARY KEY AUTOINCREMENT, project TEXT NOT NULL, "
@@ -62,7 +62,8 @@ static int project_of(const struct writing *w, const json_t *entry, char *out, s
         log = json_string_value(json_object_get(w->body, "logName"));
     const char *end = log ? strstr(log, "/logs/") : NULL;
     if (!end || strncmp(log, "projects/", 9) || end <= log + 9 || (size_t)(end - log - 9) >= size)
-        return err_set(err, ERR_INVALID, "Field: logName Error: projects/PROJECT/logs/NAME is wanted.");
+        return err_set(err, ERR_INVALID,
+                       "Field: logName Error: projects/PROJECT/logs/NAME is wanted.");
     snprintf(out, size, "%.*s", (int)(end - log - 9), log + 9);
     if (request_allows(w->q, out, err) < 0)
         return -(int)err->code;
@@ -97,17 +98,19 @@ static int add_entries(sqlite3 *db, void *arg, struct err *err)
     char project[AUTH_NAME] = "";
     size_t i;
     json_t *given;
-    json_array_foreach((json_t *)entries, i, given) {
+    json_array_foreach ((json_t *)entries, i, given) {
         int64_t t;
         OWN_JSON json_t *entry = json_copy(given);
         if (!json_is_object(entry))
-            return err_set(err, ERR_INVALID, "Field: entries[%zu] Error: This is to be an object.", i);
+            return err_set(err, ERR_INVALID, "Field: entries[%zu] Error: This is to be an object.",
+                           i);
         if (project_of(w, entry, project, sizeof project, err) < 0)
             return -(int)err->code;
         fill(w, entry, &t);
         OWN_MEM char *text = json_dumps(entry, JSON_COMPACT);
         if (!text || strlen(text) > ENTRY_BYTES_MAX)
-            return err_set(err, ERR_INVALID, "Field: entries[%zu] Error: It is longer than 256 kB.", i);
+            return err_set(err, ERR_INVALID, "Field: entries[%zu] Error: It is longer than 256 kB.",
+                           i);
         if (store_run(db, err, sql_add, "sis", project, t, text) < 0)
             return -(int)err->code;
     }
@@ -121,7 +124,8 @@ int logging_write(struct request *q, struct err *err)
         return -(int)err->code;
     if (!json_is_array(json_object_get(body, "entries")) ||
         json_array_size(json_object_get(body, "entries")) > ENTRIES_MAX)
-        return err_set(err, ERR_INVALID, "Field: entries Error: A list of 1,000 at most is wanted.");
+        return err_set(err, ERR_INVALID,
+                       "Field: entries Error: A list of 1,000 at most is wanted.");
     if (store_write(request_server(q)->store, add_entries, &(struct writing){ body, q }, err) < 0)
         return -(int)err->code;
     return respond_json(q, 200, json_object());
@@ -144,7 +148,7 @@ static void written_field(void *arg, const char *path, struct filter_value *out)
 
 struct search {
     const struct logging_query *query;
-    int64_t t, seq;             /* the last one of the page before */
+    int64_t t, seq; /* the last one of the page before */
     json_t *out;
     struct buf *next;
 };
@@ -153,8 +157,10 @@ static int find_entries(sqlite3 *db, void *arg, struct err *err)
 {
     struct search *f = arg;
     const struct logging_query *query = f->query;
-    sqlite3_stmt *st = query->descending ? store_sql(db, sql_down, err) : store_sql(db, sql_up, err);
-    if (!st || store_bind(st, err, "siiii", query->project, query->from, query->to, f->t, f->seq) < 0)
+    sqlite3_stmt *st =
+        query->descending ? store_sql(db, sql_down, err) : store_sql(db, sql_up, err);
+    if (!st ||
+        store_bind(st, err, "siiii", query->project, query->from, query->to, f->t, f->seq) < 0)
         return -(int)err->code;
     int rc;
     while ((rc = store_step(st, err)) == 1) {

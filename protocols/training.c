@@ -386,7 +386,7 @@ static int read_python(const json_t *input, json_t *doc, struct err *err)
     if (rc < 0)
         return rc;
     json_t *p = json_pack("{s:O, s:s, s:o}", "packages", uris, "module", module, "args",
-                          arguments(at(input, "args"), NULL));    /* who runs it adds --job-dir */
+                          arguments(at(input, "args"), NULL)); /* who runs it adds --job-dir */
     if (runtime)
         json_object_set_new(p, "runtime", json_string(runtime));
     if (python)
@@ -408,7 +408,8 @@ static int read_program(const json_t *input, json_t *doc, json_t *notes, struct 
     if (!image)
         return wrong(err, "trainingInput.pythonModule",
                      "It is needed where no masterConfig.imageUri is given.");
-    note(notes, "image %s is not run as a container: its command runs in the sandbox of this machine",
+    note(notes,
+         "image %s is not run as a container: its command runs in the sandbox of this machine",
          image);
     json_t *command = json_array(), *words = at(input, "masterConfig.containerArgs");
     if (at(input, "masterConfig.containerCommand"))

@@ -4,9 +4,9 @@
  * shown again as it came: an unknown field is kept and ignored. A known field that is wrong is
  * ERR_INVALID in Google's words: "Field: trainingInput.scaleTier Error: ...".
  *
- * What was asked for and is not here becomes what is here, and a line of "notes" in the document says
- * so; the job's log begins with them. Parameter servers are not started: what a tier counts
- * as master and workers becomes the job's workers.
+ * What was asked for and is not here becomes what is here, and a line of "notes" in the document
+ * says so; the job's log begins with them. Parameter servers are not started: what a tier counts as
+ * master and workers becomes the job's workers.
  */
 #ifndef MUSTER_PROTOCOLS_TRAINING_H
 #define MUSTER_PROTOCOLS_TRAINING_H
@@ -23,7 +23,8 @@ struct training_here {
     int64_t memory_bytes;
 };
 
-/* The part of a request that is not built, in words ("hyperparameter tuning (...)"); NULL: all of it is. */
+/* The part of a request that is not built, in words ("hyperparameter tuning (...)"); NULL: all of
+ * it is. */
 const char *training_unbuilt(const json_t *job);
 
 /* `job` is the body of projects.jobs.create; *out is yours. */

@@ -17,7 +17,8 @@
  * packages need. */
 static bool is_file_name(const char *name)
 {
-    static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-+!";
+    static const char allowed[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-+!";
     size_t n = strlen(name);
     return n > 0 && n <= 200 && strspn(name, allowed) == n && name[0] != '.' && name[0] != '-';
 }
@@ -44,8 +45,9 @@ static int copy(int from, const char *path, struct err *err)
     }
     if (file_writer_commit(w, err) < 0)
         return -(int)err->code;
-    return chmod(path, 0644) < 0 ? err_set(err, ERR_IO, "cannot make it readable: %s", strerror(errno))
-                                 : 0;
+    return chmod(path, 0644) < 0
+               ? err_set(err, ERR_IO, "cannot make it readable: %s", strerror(errno))
+               : 0;
 }
 
 static int stage(struct server *s, const char *project, const char *uri, const char *dir, size_t i,
@@ -90,7 +92,7 @@ int packages_stage(struct server *s, const char *project, const json_t *spec, co
     if (json_array_size(uris) > PACKAGES_MAX)
         return err_set(err, ERR_INVALID, "more than %d packages", PACKAGES_MAX);
     OWN_JSON json_t *paths = json_array();
-    json_array_foreach((json_t *)uris, i, uri) {
+    json_array_foreach ((json_t *)uris, i, uri) {
         const char *text = json_string_value(uri);
         if (stage(s, project, text, dir, i, paths, err) < 0)
             return err_add(err, "package %.200s", text ? text : "(not a text)");
