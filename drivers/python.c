@@ -116,6 +116,9 @@ int task_python(const struct task_order *o, task_step *step, void *arg, struct t
         add_lines(requirements, extra);
     if (check_packages(o, requirements, &layered, &isolated, err) < 0)
         return -(int)err->code;
+    /* A setup.py is built with the base's own; newer Pythons and uv bring none. */
+    if (json_array_size(o->packages) && !isolated)
+        json_array_append_new(requirements, json_string("setuptools"));
     const struct environment_request request = {
         .order = o, .runtime = runtime, .requirements = requirements, .packages = o->packages,
         .layered = layered, .isolated = isolated, .step = step, .step_arg = arg };
