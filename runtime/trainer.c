@@ -72,6 +72,10 @@ struct trainer {
     struct place at;
     double saved_at;                    /* by the clock, where checkpoints go by seconds */
     struct test_result test;
+    /* Of several workers the one who tests may be told of another list meanwhile, and be asked for the
+     * same test again: it has the same result, so it is kept. -1: there is none */
+    struct test_result kept;
+    long kept_step;
     /* clock of training alone */
     double seconds;
     long samples;
@@ -136,6 +140,7 @@ static int start(struct trainer *t, struct err *err)
     long rows = dataset_rows(t->data);
 
     t->at = (struct place){ .best = NAN, .best_loss = NAN };
+    t->kept_step = -1;
     if (rows > 0)
         t->at.steps_in_epoch = (rows + s->batch - 1) / s->batch;
     plan_init(t->plan);
@@ -242,12 +247,18 @@ int trainer_test(struct trainer *t, struct test_result *out, struct err *err)
     if (!t->test_data)
         return err_set(err, ERR_CONFLICT, "%s: has no test set (add data.test or data.split)",
                        t->spec->path);
+    if (t->kept_step == t->at.step) {
+        *out = t->kept;
+        return 0;
+    }
     if (plan_test(t->plan, t->test_data, t->metrics, &samples, err) < 0)
         return -(int)err->code;
     trainer_name_test(t, out);
     out->samples = samples;
     for (int i = 0; i < out->n; i++)
         out->value[i] = metrics_value(t->metrics, i);
+    t->kept = *out;
+    t->kept_step = t->shared ? t->at.step : -1;
     return 0;
 }
 
@@ -593,6 +604,7 @@ int trainer_load(struct trainer *t, const char *path, struct err *err)
         return err_set(err, ERR_CONFLICT, "%s: made by numerics version %.0f, this is %d: going on "
                        "from it would give other bits (train again)", path, numerics,
                        NUMERICS_VERSION);
+    t->kept_step = -1;
     if (model_load(t->plan, s, path, true, err) < 0)
         return -(int)err->code;
     char mark[SHA256_HEX];
@@ -653,6 +665,7 @@ int trainer_state_set(struct trainer *t, const void *state, size_t n, struct err
         !memchr(at.why, 0, sizeof at.why))
         return err_set(err, ERR_INVALID, "a damaged state");
     t->at = at;
+    t->kept_step = -1;
     t->plan->lr_factor = at.lr_factor;
     t->schedule.factor = at.schedule_factor;
     t->schedule.best = at.schedule_best;
