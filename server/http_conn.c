@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "server/http_int.h"
 
 enum { LINGER_S = 2, LINGER_BYTES = 4 << 20, BODY_GRACE_S = 60, BODY_BYTES_PER_S = 1024,
@@ -524,6 +525,18 @@ void conn_run(struct conn *c)
 
 /* ------------------------------------------------------------ the answer */
 
+/* The path is without its token, and the query, which may hold one, is left out. */
+static void log_answer(const struct conn *c, double took)
+{
+    const struct request *q = &c->q;
+    const bool failed = q->status == 500 || q->status == 507;
+
+    log_event(failed ? LEVEL_ERROR : LEVEL_DEBUG, failed ? "http.failed" : "http.request",
+              "{s:s, s:s, s:i, s:f, s:s?}", "method", q->head.method ? q->head.method : "",
+              "path", q->path && utf8_valid(q->path, strlen(q->path)) ? q->path : "", "status",
+              q->status, "ms", took * 1e3, "error", c->err.code ? c->err.text : NULL);
+}
+
 static void count_answer(struct conn *c)
 {
     struct loop *l = c->loop;
@@ -537,6 +550,8 @@ static void count_answer(struct conn *c)
         b++;
     atomic_fetch_add_explicit(&l->latency[b], 1, memory_order_relaxed);
     atomic_fetch_add_explicit(&l->latency_us, (uint64_t)(took * 1e6), memory_order_relaxed);
+    if (c->q.status >= 500 || log_wants(LEVEL_DEBUG))
+        log_answer(c, took);
 }
 
 /* The answer is out: the next request, or the end. */

@@ -263,3 +263,16 @@ def test_it_drains_what_it_is_about_to_answer(server):
     assert server.json("GET", "/api/jobs/default/long")["state"] in ("queued", "preparing", "running")
     server.json("POST", "/api/jobs/default/long/cancel")
     wait_for(server, "/api/jobs/default/long", "cancelled")
+
+
+def test_units_for_systemd_are_installed(muster, tmp_path):
+    build = os.path.dirname(os.path.realpath(muster.path))
+    subprocess.run(["meson", "install", "-C", build, "--no-rebuild", "--destdir", tmp_path], check=True,
+                   capture_output=True)
+    (service,) = tmp_path.rglob("muster.service")
+    (_,) = tmp_path.rglob("muster.socket")
+    text = service.read_text()
+    start = next(line for line in text.splitlines() if line.startswith("ExecStart="))
+    assert (tmp_path / start.split("=")[1].split()[0].lstrip("/")).exists()
+    assert "Type=notify" in text and "KillMode=process" in text
+    assert str(service.parent).endswith("lib/systemd/user")
