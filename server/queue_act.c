@@ -264,9 +264,10 @@ static int resize(struct queue *q, struct entry *e, int want, struct err *err)
     if (path_of(q, e, dir, err) < 0)
         return -(int)err->code;
     int min = e->plan.min < want ? e->plan.min : want;
-    if (q->config.driver->resize(dir, min, want, &none) == 0)
-        e->plan.n = want;
-    return 0;
+    if (q->config.driver->resize(dir, min, want, &none) < 0)
+        return 0;               /* asked again in the next round */
+    e->plan.n = want;
+    return pending_add(q, e->plan.id, "job.scaled", json_pack("{s:i}", "workers", want), err);
 }
 
 static int begin(struct queue *q, struct entry *e, int want, struct err *err)
@@ -343,6 +344,31 @@ static int add_secrets(struct queue *q, const char *project, const json_t *spec,
     return 0;
 }
 
+/* Config values of the project, by their names; what the spec says itself goes before them. */
+static int add_config(struct queue *q, const char *project, const json_t *spec, json_t *env,
+                      struct err *err)
+{
+    OWN_JSON json_t *rows = NULL;
+    json_t *row;
+    size_t i;
+
+    if (auth_value_list(q->server->auth, AUTH_CONFIG, project, &rows, err) < 0)
+        return -(int)err->code;
+    json_array_foreach(rows, i, row) {
+        const char *name = json_string_value(json_object_get(row, "name"));
+        if (!strpbrk(name, "-.") && !strchr("0123456789", name[0])
+            && !json_object_get(json_object_get(spec, "env"), name))
+            json_object_set(env, name, json_object_get(row, "value"));
+    }
+    return 0;
+}
+
+/* What else clients need to be told to look here and nowhere else. */
+static const char *const client_env[][2] = {
+    { "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false" },   /* or it warns at each access */
+    { "NO_GCE_CHECK", "true" },                         /* no probes of a metadata server */
+};
+
 /* What points the job's clients here; nothing of it is the server's own. */
 static int make_env(struct queue *q, const struct job_row *r, const json_t *spec, json_t **out,
                     struct err *err)
@@ -351,12 +377,18 @@ static int make_env(struct queue *q, const struct job_row *r, const json_t *spec
     char attempt[16], bucket[256], token[AUTH_TOKEN] = "";
 
     snprintf(attempt, sizeof attempt, "%d", r->attempt);
-    OWN_JSON json_t *env = json_pack("{s:s, s:s, s:s, s:s}", "MUSTER_JOB", r->name,
-                                     "MUSTER_PROJECT", r->project, "MUSTER_ATTEMPT", attempt,
-                                     "GOOGLE_CLOUD_PROJECT", r->project);
+    OWN_JSON json_t *env = json_object();
     if (!env)
         return err_set(err, ERR_NOMEM, "no memory for an environment");
+    if (q->server->auth && add_config(q, r->project, spec, env, err) < 0)
+        return -(int)err->code;
+    json_object_set_new(env, "MUSTER_JOB", json_string(r->name));
+    json_object_set_new(env, "MUSTER_PROJECT", json_string(r->project));
+    json_object_set_new(env, "MUSTER_ATTEMPT", json_string(attempt));
+    json_object_set_new(env, "GOOGLE_CLOUD_PROJECT", json_string(r->project));
     if (q->server->auth) {
+        for (size_t i = 0; i < sizeof client_env / sizeof client_env[0]; i++)
+            json_object_set_new(env, client_env[i][0], json_string(client_env[i][1]));
         if (auth_job_token(q->server->auth, r->project, token, err) < 0 ||
             add_secrets(q, r->project, spec, env, err) < 0)
             return -(int)err->code;

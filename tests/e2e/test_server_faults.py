@@ -1,0 +1,245 @@
+"""kill -9 of the server at every failure point, a full disk, 50,000 jobs: nothing vanishes, nothing runs
+twice, nothing is stuck.
+
+A failure point (store_point in server/store.h) is passed around every commit and every start of a job;
+MUSTER_STORE_FAULT=N kills the server at the N-th one.
+"""
+import http.client
+import json
+import os
+import sqlite3
+import subprocess
+import time
+
+import pytest
+from server import Server
+
+DONE = ("succeeded", "failed", "cancelled")
+# Its log and its own folder say how often it ran.
+JOB = {"kind": "command", "command": ["sh", "-c", "echo ran; echo ran >> ran"],
+       "resources": {"cpu": 0.1}}
+
+
+def start(server, fault=None):
+    """False: it died on the way up."""
+    server.extra = {"MUSTER_STORE_FAULT": str(fault)} if fault else {}
+    try:
+        server.start()
+        return True
+    except AssertionError:
+        if server.process.returncode == -9:
+            return False
+        raise
+
+
+def ask(server, *args, **kw):
+    """None: the server died before it answered."""
+    try:
+        return server.call(*args, **kw)
+    except (OSError, http.client.HTTPException):
+        server.process.wait(10)
+        return None
+
+
+def wait_for(server, name, states=DONE, seconds=30):
+    """The job in one of these states; None: the server died."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        answer = ask(server, "GET", f"/api/jobs/default/{name}")
+        if answer is None:
+            return None
+        job = json.loads(answer[2])
+        if job.get("state") in states:
+            return job
+        time.sleep(0.01)
+    raise AssertionError(f"job {name} is stuck: {job}")
+
+
+def submit(server, name, spec, acknowledged):
+    answer = ask(server, "POST", "/api/jobs", {"name": name, "spec": spec})
+    if answer and answer[0] == 201:
+        acknowledged.add(name)
+    return answer
+
+
+def times_run(server, job):
+    """By the files of all attempts, and by their logs."""
+    folder = server.data_dir / "jobs" / str(job["uid"])
+    files = sum(f.read_text().count("ran") for f in folder.glob("*/work/ran"))
+    logs = sum(line.endswith(" ran") for f in folder.glob("*/log.*")
+               for line in f.read_text().splitlines())
+    return files, logs
+
+
+def events(server, name):
+    return [e["type"] for e in server.json("GET", f"/api/jobs/default/{name}/events")["events"]]
+
+
+def at_every_point(muster, tmp_path, story, most=400):
+    """Runs story(server, fault) for a server that dies at its 1st, 2nd, ... point, until it does not."""
+    for fault in range(1, most):
+        server = Server(muster, tmp_path / str(fault))
+        try:
+            if not story(server, fault):
+                print(f"{fault - 1} failure points")
+                return fault - 1
+        finally:
+            server.kill()
+            done = muster("serve", "--data-dir", server.data_dir, "--check", timeout=30)
+            assert "is sound" in done.stdout
+    raise AssertionError(f"more than {most} failure points?")
+
+
+def test_a_server_killed_at_every_point_of_submit_and_completion(muster, tmp_path):
+    def story(server, fault):
+        acknowledged = set()
+        died = not start(server, fault)
+        if not died:
+            died = submit(server, "j", JOB, acknowledged) is None or wait_for(server, "j") is None
+        if died:
+            start(server)
+            known = server.call("GET", "/api/jobs/default/j")[0] == 200
+            assert known or not acknowledged, f"point {fault}: an acknowledged job is gone"
+            if not known:
+                submit(server, "j", JOB, acknowledged)
+        job = wait_for(server, "j")
+        assert job["state"] == "succeeded", f"point {fault}: {job}"
+        assert job["attempt"] == 1 and times_run(server, job) == (1, 1), f"point {fault}"
+        assert events(server, "j") == ["job.submitted", "job.preparing", "attempt.started",
+                                       "attempt.ended", "job.ended"] or died
+        return died
+
+    assert at_every_point(muster, tmp_path, story) > 20
+
+
+def test_a_server_killed_at_every_point_of_a_cancel(muster, tmp_path):
+    sleeper = {"kind": "command", "command": ["sleep", "60"], "resources": {"cpu": 0.1}}
+
+    def story(server, fault):
+        server.start()
+        submit(server, "j", sleeper, set())
+        wait_for(server, "j", ("running",))
+        server.kill()
+        died = not start(server, fault)
+        asked = None if died else ask(server, "POST", "/api/jobs/default/j/cancel")
+        if died or asked is None or wait_for(server, "j") is None:
+            died = True
+            start(server)
+            state = server.json("GET", "/api/jobs/default/j")["state"]
+            assert asked is None or state in ("cancelling", "cancelled")
+            if state == "running":
+                assert server.call("POST", "/api/jobs/default/j/cancel")[0] == 200
+        job = wait_for(server, "j")
+        assert job["state"] == "cancelled" and job["attempt"] == 1
+        left = subprocess.run(["pgrep", "-f", f"keeper {server.data_dir}/"], capture_output=True,
+                              text=True).stdout.split()
+        for _ in range(100):
+            if not left or not os.path.exists(f"/proc/{left[0]}"):
+                break
+            time.sleep(0.05)
+        assert not any(os.path.exists(f"/proc/{pid}") for pid in left)
+        return died
+
+    assert at_every_point(muster, tmp_path, story) > 5
+
+
+def test_a_killed_keeper_is_a_failed_attempt_and_is_tried_again(server):
+    spec = {"kind": "command", "resources": {"cpu": 0.1}, "retries": {"limit": 1, "backoff_s": 0},
+            "command": ["sh", "-c", "echo ran >> ran; [ $MUSTER_ATTEMPT = 2 ] || sleep 60"]}
+    submit(server, "j", spec, set())
+    wait_for(server, "j", ("running",))
+    log = server.json("GET", "/api/jobs/default/j/events")["events"]
+    keeper = [e["pid"] for e in log if e["type"] == "attempt.started"][0]
+    os.kill(keeper, 9)
+    job = wait_for(server, "j")
+    assert job["state"] == "succeeded" and job["attempt"] == 2
+    assert "job.retrying" in events(server, "j")
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "muster-test", disk],
+                          capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip(f"no small disk can be made here: {done.stderr.strip()}")
+    yield disk
+    subprocess.run(["umount", "-l", disk])
+
+
+def fill(path):
+    with open(path, "wb", buffering=0) as f:
+        try:
+            while f.write(b"x" * 4096):
+                pass
+        except OSError:
+            pass
+
+
+def test_a_full_disk_is_one_clear_error_and_work_goes_on_after(muster, small_disk):
+    with Server(muster, small_disk / "data") as server:
+        acknowledged = set()
+        slow = {**JOB, "command": ["sh", "-c", "echo ran; sleep 1"]}
+        submit(server, "slow", slow, acknowledged)
+        wait_for(server, "slow", ("running",))
+        fill(small_disk / "filler")
+        told = None
+        for i in range(300):
+            status, _, body = submit(server, f"j{i}", {**JOB, "labels": {"x": "y" * 2000}},
+                                     acknowledged)
+            if status != 201:
+                told = status, json.loads(body)["error"]["message"]
+                break
+        assert told and told[0] >= 500 and "the disk is full" in told[1], told
+        assert f"j{i}" not in acknowledged
+        time.sleep(1.2)                         # "slow" ends, and cannot be recorded
+        (small_disk / "filler").unlink()
+        assert submit(server, "after", JOB, acknowledged)[0] == 201
+        for name in acknowledged:
+            job = wait_for(server, name)
+            assert job["state"] == "succeeded", job
+        assert server.call("GET", f"/api/jobs/default/j{i}")[0] == 404
+
+
+def test_fifty_thousand_queued_jobs_are_listed_at_once(muster, tmp_path):
+    with Server(muster, tmp_path / "data") as server:
+        # Waits for a machine that it never gets to itself: what is behind it waits, too.
+        blocker = {"kind": "command", "command": ["sleep", "60"],
+                   "resources": {"cpu": os.cpu_count()}}
+        server.json("POST", "/api/jobs", {"name": "blocker", "spec": blocker})
+        wait_for(server, "blocker", ("running",))
+        spec = {**JOB, "resources": {"cpu": 1}}
+        server.json("POST", "/api/jobs", {"name": "first", "spec": spec})
+        server.kill()
+        db = sqlite3.connect(server.data_dir / "muster.db")
+        (first,) = db.execute("SELECT id FROM jobs WHERE name = 'first'").fetchone()
+        with db:
+            numbers = [(first, first + 1000 + i) for i in range(50_000)]
+            db.executemany("INSERT INTO events SELECT ?2, ?2, t, type, replace(body, '\"first\"', "
+                           "'\"q' || ?2 || '\"') FROM events WHERE seq = ?1", numbers)
+            columns = [c[1] for c in db.execute("PRAGMA table_info(jobs)")]
+            picked = ", ".join({"id": "?2", "name": "'q' || ?2"}.get(c, c) for c in columns)
+            db.executemany(f"INSERT INTO jobs SELECT {picked} FROM jobs WHERE id = ?1", numbers)
+        db.close()
+        server.start()
+        took = {}
+        for query in ("", "?state=queued", "?state=queued&project=default", "?text=q2599",
+                      "?state=queued&limit=1000"):
+            best = 1e9
+            for _ in range(3):
+                begin = time.perf_counter()
+                got = server.json("GET", "/api/jobs" + query)
+                best = min(best, time.perf_counter() - begin)
+            assert got["jobs"]
+            took[query] = best
+            print(f"GET /api/jobs{query}: {len(got['jobs'])} jobs in {best * 1000:.1f} ms")
+        assert took["?state=queued"] < 0.1 and max(took.values()) < 0.5
+        begin = time.perf_counter()
+        done = muster("jobs", "list", "--state", "queued", env=server.env)
+        print(f"muster jobs list: {(time.perf_counter() - begin) * 1000:.1f} ms")
+        assert len(done.stdout.splitlines()) == 100
+        counts = server.json("GET", "/api/machine")["jobs"]
+        assert counts["queued"] >= 50_000
+        server.json("POST", "/api/jobs/default/blocker/cancel")
+        wait_for(server, "blocker")
