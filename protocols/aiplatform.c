@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/own.h"
 #include "protocols/aiplatform_int.h"
 #include "protocols/filter.h"
@@ -81,6 +82,19 @@ static int create_job(struct request *q, struct err *err)
 
 /* ------------------------------------------------------------ get, list */
 
+/* gcloud prints a log five seconds behind it, and stops when two looks found nothing new and the job
+ * has an endTime. Told of it at once, it would never print the last lines of a job that was silent
+ * for a while; so, while it follows, it is told when it has seen them all. */
+static bool told_too_soon(const struct request *q, const json_t *record)
+{
+    enum { BEHIND_S = 6 };
+    const char *agent = request_header(q, "User-Agent");
+    double ended = json_number_value(json_object_get(record, "ended"));
+    bool follows = agent && strstr(agent, "gcloud/") &&
+                   (strstr(agent, ".jobs.submit.") || strstr(agent, ".jobs.stream-logs"));
+    return follows && ended > 0 && clock_wall() - ended < BEHIND_S;
+}
+
 static int get_job(struct request *q, struct err *err)
 {
     const char *project;
@@ -88,7 +102,10 @@ static int get_job(struct request *q, struct err *err)
     if (google_project(q, &project, err) < 0 ||
         jobs_get(request_server(q), project, request_arg(q, "job"), &record, err) < 0)
         return -(int)err->code;
-    return respond_json(q, 200, training_show(record));
+    json_t *job = training_show(record);
+    if (told_too_soon(q, record))
+        json_object_del(job, "endTime");
+    return respond_json(q, 200, job);
 }
 
 /* What a filter may ask of a job: any field by its path, times as times. */

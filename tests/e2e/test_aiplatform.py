@@ -107,7 +107,7 @@ class Platform(Server):
     def ended(self, name, seconds=90):
         return wait_for(lambda: (j := self.get(name)).get("endTime") and j, seconds)
 
-    def log(self, name):
+    def history(self, name):
         """All its lines: (task, text)."""
         body = {"resourceNames": [f"projects/{PROJECT}"], "pageSize": 1000,
                 "filter": f'resource.labels.job_id="{name}"'}
@@ -115,7 +115,7 @@ class Platform(Server):
         return [(e["resource"]["labels"]["task_name"], e["jsonPayload"]["message"]) for e in entries]
 
     def lines(self, name):
-        return [text for task, text in self.log(name) if task != "service"]
+        return [text for task, text in self.history(name) if task != "service"]
 
 
 @pytest.fixture(scope="module")
@@ -497,7 +497,7 @@ def test_simple_taxi_fare_is_submitted_and_followed_to_its_end(platform, taxi_fa
     assert re.fullmatch(r"gs://simple-taxi-fare/trainings/packages/[0-9a-f]{64}/[Ss]imple[Tt]axi[Ff]are-1\.0\.tar\.gz",
                         uri)
     assert 1 < model_of(platform) < 5
-    assert any("1.15" in text for task, text in platform.log(f"taxi_fare_{gcloud}") if task == "service")
+    assert any("1.15" in text for task, text in platform.history(f"taxi_fare_{gcloud}") if task == "service")
 
 
 def test_a_killed_client_does_no_harm_to_its_job(platform, taxi_fare):
@@ -555,7 +555,7 @@ def test_taxi_pytorch_trains_as_a_job(platform, torch_environment, taxi_pytorch)
                           capture_output=True, env=env, timeout=280)
     assert done.returncode == 0, done.stderr
     assert "eval accuracy" in done.stderr and "state: SUCCEEDED" in done.stdout
-    said = platform.log("taxi_pytorch_1")
+    said = platform.history("taxi_pytorch_1")
     assert any(task == "service" and IMAGE in text for task, text in said), said
     result = json.loads(bucket.blob("models/taxi_pytorch_1/model/result.json").download_as_bytes())
     assert result["accuracy"] > 0.8
