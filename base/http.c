@@ -439,6 +439,8 @@ int http_call(const char *method, const char *url, const char *const *headers, c
         rc = perform_call(c, &t, method, list, body, n_body, &a, err);
     if (rc == 0) {
         curl.easy_getinfo(c, CURLINFO_RESPONSE_CODE, &r.status);
+        http_header(c, "Location", r.location, sizeof r.location);
+        http_header(c, "Range", r.range, sizeof r.range);
         *out = r;
     } else {
         buf_done(&r.body);

@@ -65,6 +65,7 @@ int http_read(const char *url, size_t max, char **out, size_t *out_n, struct err
 struct http_response {
     long status;        /* 200, 404, ... : also an error status is an answer */
     struct buf body;
+    char location[1024], range[64];     /* headers of these names; "": none */
 };
 
 /* One request to an http:// or https:// URL, not repeated when it fails. `headers` ("Name: value",

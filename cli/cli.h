@@ -67,6 +67,7 @@ struct command {
     X(serve) \
     X(submit) \
     X(jobs) \
+    X(storage) \
     X(env) \
     X(project) \
     X(secret) \
