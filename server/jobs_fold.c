@@ -99,7 +99,8 @@ static bool preparing(struct job_row *r, double t, const json_t *body)
     (void)t;
     if (!attempt)
         return true;
-    if (attempt <= r->attempt)
+    /* Cancelled between the scheduler's look and its word: that attempt does not begin. */
+    if (attempt <= r->attempt || r->state == JOB_CANCELLING)
         return false;
     r->attempt = attempt;
     r->live = true;

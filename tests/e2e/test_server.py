@@ -212,7 +212,10 @@ def test_a_job_is_cancelled_and_run_again(server):
 
 def test_the_values_of_a_project_reach_its_jobs(server, muster):
     muster("secret", "set", "deep", env=server.env, input="42\n")
-    server.json("POST", "/api/jobs", {"name": "reads", **sh("test \"$ANSWER\" = 42", secrets={"ANSWER": "deep"})})
+    muster("config", "set", "REGION", env=server.env, input="north\n")
+    muster("config", "set", "PLACE", env=server.env, input="not this\n")
+    server.json("POST", "/api/jobs", {"name": "reads", **sh(
+        'test "$ANSWER $REGION $PLACE" = "42 north here"', secrets={"ANSWER": "deep"}, env={"PLACE": "here"})})
     wait_for(server, "/api/jobs/default/reads", "succeeded")
 
 
