@@ -18,6 +18,8 @@ build_packages="gcc make meson ninja-build pkg-config libc6-dev libjansson-dev l
     dataset-fashion-mnist"
 # iproute2 and nftables: the tests make hosts out of network namespaces, and lose packets between them.
 test_packages="clang clang-format libclang-rt-dev iproute2 nftables"
+# What the tests look at the console with; they are skipped where there is none.
+browser_packages="chromium fonts-dejavu-core"
 # Debian's PyTorch is the CPU build, a small part of the size of PyPI's. Only the test of
 # `export --format torch` needs it, and is skipped where there is none.
 torch_packages="python3-torch"
@@ -109,10 +111,13 @@ test_environment() {
 
 # shellcheck disable=SC2086
 need $build_packages
+# For the packages of the console; whoever has Node.js from elsewhere has npm with it.
+command -v npm >/dev/null || (need npm) || say "going on without npm: no console"
 fetch_data
 if [ "${1-}" = test ]; then
     need $test_packages
     (need $torch_packages) || say "going on without PyTorch"
+    (need $browser_packages) || say "going on without a browser"
     test_environment
 fi
 say "ready (data in $data)"

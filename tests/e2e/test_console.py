@@ -71,7 +71,7 @@ def test_a_job_is_watched_live_to_its_end(page, server, screens):
     page.wait_for_selector(".state.succeeded", timeout=30000)
     page.wait_for_selector("text=line 60 of sixty")
     page.fill("input[placeholder='Search the log']", "line 42")
-    page.wait_for_function("document.querySelectorAll('.log .line').length === 1")
+    playwright.expect(page.locator(".log .line")).to_have_count(1)
     page.screenshot(path=screens / "job.png", full_page=True)
 
 
@@ -100,7 +100,7 @@ def test_cancel_and_run_again(page, server):
     page.click("button:has-text('Cancel')")
     page.wait_for_selector(".state.cancelled", timeout=20000)
     page.click("button:has-text('Run again')")
-    page.wait_for_function("!location.hash.endsWith('/sleeper')")
+    page.wait_for_url(lambda url: not url.endswith("/sleeper"))
     page.wait_for_selector(".state.running", timeout=20000)
     page.click("button:has-text('Cancel')")
     page.wait_for_selector(".state.cancelled", timeout=20000)
