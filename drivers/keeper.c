@@ -65,6 +65,7 @@ struct keeper {
     double kill_at;             /* of the monotonic clock, as all below; 0: not yet */
     double deadline, resize_at;
     struct sandbox_run run;
+    struct limits_group *limits;        /* of the job's program while it runs; borrowed */
     char *bytes;                /* READ_BYTES */
 };
 
@@ -102,15 +103,17 @@ static int take_lock(struct keeper *k, struct err *err)
     return 0;
 }
 
-/* The environment that the server left in memory; {} when there is none. */
+/* The environment that the server left in memory; {} when there is none. Called before anything is opened:
+ * whatever has the descriptor's number then came with us. */
 static json_t *read_env(void)
 {
     struct stat st;
     json_error_t wrong;
     json_t *env = NULL;
 
-    if (fstat(KEEPER_ENV_FD, &st) == 0 && S_ISREG(st.st_mode) && st.st_size > 0 &&
-        st.st_size < ORDER_BYTES) {
+    if (fcntl(KEEPER_ENV_FD, F_GET_SEALS) < 0)
+        return json_object();   /* no memory file: started by hand */
+    if (fstat(KEEPER_ENV_FD, &st) == 0 && st.st_size > 0 && st.st_size < ORDER_BYTES) {
         OWN_MEM char *text = malloc((size_t)st.st_size);
         if (text && pread(KEEPER_ENV_FD, text, (size_t)st.st_size, 0) == st.st_size)
             env = json_loadb(text, (size_t)st.st_size, 0, &wrong);
@@ -139,7 +142,6 @@ static int read_order(struct keeper *k, struct err *err)
     k->order = read_json("order.json");
     if (!k->order)
         return err_set(err, ERR_MISSING, "%s/order.json: there is none, or it is damaged", k->dir);
-    k->env = read_env();
     snprintf(o->dir, sizeof o->dir, "%s", k->dir);
     const char *data = json_string_value(json_object_get(k->order, "data_dir"));
     OWN_MEM char *real = realpath(data ? data : k->dir, NULL);
@@ -200,8 +202,13 @@ static void ask_to_resize(struct keeper *k)
     int min, max;
 
     k->resize_at = 0;
-    if (wish && json_unpack(wish, "{s:i, s:i}", "min", &min, "max", &max) == 0 && k->run.init > 0)
+    if (wish && json_unpack(wish, "{s:i, s:i}", "min", &min, "max", &max) == 0 && k->run.init > 0) {
+        /* What a worker may use, as many times as there may be workers now. */
+        const json_t *each = json_object_get(json_object_get(k->task_order.spec, "resources"), "cpu");
+        if (k->limits && json_is_number(each))
+            limits_set_cpu(k->limits, json_number_value(each) * max);
         sandbox_resize(&k->run, min, max);
+    }
 }
 
 /* ------------------------------------------------------------------ running a program */
@@ -526,8 +533,10 @@ static int run_job(struct keeper *k, struct err *err)
         return -(int)err->code;
     group_name(k, name, sizeof name);
     int rc = limits_open(name, &t.limits, &limits, err);
+    k->limits = limits;
     if (rc == 0)
         rc = run_program(k, &t, limits, tell_running, &o, err);
+    k->limits = NULL;
     if (rc == 0) {
         bool out_of_memory = limits_out_of_memory(limits);
         say_reason(&t, &o, out_of_memory, reason, sizeof reason);
@@ -569,6 +578,7 @@ int keeper_run(const char *dir, struct err *err)
 
     if (!real || snprintf(k.dir, sizeof k.dir, "%s", real) >= (int)sizeof k.dir || chdir(real) < 0)
         return err_set(err, ERR_MISSING, "%s: %s", dir, strerror(errno));
+    k.env = read_env();
     if (take_lock(&k, err) < 0)
         return -(int)err->code;
     set_phase(&k, "preparing");

@@ -78,9 +78,12 @@ static struct limits limits_of(const struct task_order *o)
 {
     const json_t *resources = json_object_get(o->spec, "resources");
     int workers = o->workers > 0 ? o->workers : 1;
+    int most = (int)number_of(json_object_get(o->spec, "workers"), "max", workers);
     double memory = number_of(resources, "memory", 0), pids = number_of(resources, "pids", 0);
 
-    return (struct limits){ .memory = memory > 0 ? (long long)memory * workers : 0,
+    /* Memory is for as many as there may ever be; processors follow each resize (keeper.c). */
+    return (struct limits){ .memory = memory > 0 ? (long long)memory * (most > workers ? most : workers)
+                                                 : 0,
                             .cpu = number_of(resources, "cpu", 0) * workers,
                             .pids = pids > 0 ? (int)pids : PIDS_DEFAULT };
 }
