@@ -12,6 +12,7 @@
 #include "protocols/native.h"
 #include "server/jobs.h"
 #include "server/logs.h"
+#include "server/scalars.h"
 #include "server/server.h"
 
 enum { LINES_DEFAULT = 1000, LINES_MAX = 10000, FILES_MAX = 2000, DEPTH_MAX = 16, BEAT_S = 15,
@@ -161,6 +162,19 @@ static int patch_job(struct request *q, struct err *err)
                           err) < 0)
         return -(int)err->code;
     return get_job(q, err);
+}
+
+static int get_scalars(struct request *q, struct err *err)
+{
+    char dir[PATH_SIZE];
+    struct job_name j;
+    json_t *out = NULL;
+
+    if (job_of(q, &j, err) < 0
+        || jobs_dir(request_server(q), j.project, j.name, dir, sizeof dir, err) < 0
+        || (*dir && scalars_read(dir, &out, err) < 0))
+        return -(int)err->code;
+    return respond_json(q, 200, *dir ? out : json_object());
 }
 
 /* ------------------------------------------------------------ what is followed */
@@ -562,6 +576,7 @@ static const struct http_route routes[] = {
     { "POST", "/api/jobs/{project}/{name}/rerun", HTTP_WAITS, rerun_job, NULL },
     { "GET", "/api/jobs/{project}/{name}/events", 0, get_events, NULL },
     { "GET", "/api/jobs/{project}/{name}/logs", HTTP_WAITS, get_logs, NULL },
+    { "GET", "/api/jobs/{project}/{name}/scalars", HTTP_WAITS, get_scalars, NULL },
     { "GET", "/api/jobs/{project}/{name}/files", HTTP_WAITS, list_files, NULL },
     { "GET", "/api/jobs/{project}/{name}/files/{path*}", HTTP_WAITS, get_file, NULL },
     { 0 }
