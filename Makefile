@@ -5,7 +5,7 @@ FIRST = runs/first
 FUZZ_SECONDS ?= 60
 
 help:
-	@echo "make run      set up, build, train a small network and evaluate it"
+	@echo "make run      set up, build, train a small network, then start the server with a job"
 	@echo "make setup    install what is missing, fetch the data of the examples"
 	@echo "make build    build $(MUSTER) and the library"
 	@echo "make test     the whole suite: gcc, clang, sanitizers, the real clients"
@@ -28,6 +28,10 @@ run: setup $(B)/build.ninja
 	@rm -rf $(FIRST)
 	@$(MUSTER) train examples/fashion-lenet/train.yaml --out $(FIRST)
 	@$(MUSTER) evaluate $(FIRST)
+	@echo
+	@$(MUSTER) serve --detach
+	@$(MUSTER) submit examples/fashion-lenet/train.yaml --workers 1..2 \
+		--set resources.cpu=0.5 --set epochs=20
 	@echo
 	@echo "The model is in $(FIRST). To try next:"
 	@echo "  $(MUSTER) train examples/taxi-tabular/train.yaml          another kind of data"

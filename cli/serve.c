@@ -1,5 +1,6 @@
 /* cli/serve.c - muster serve: one process that makes this machine the platform */
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -37,7 +38,7 @@ struct args {
     const char *data_dir, *listen, *tls_cert, *tls_key, *log_format, *load;
     long port, header_timeout, idle_timeout, connections, per_host;
     struct option_list names;
-    int debug, check;
+    int debug, check, detach;
     const char *backup;
 };
 #define AT(field) offsetof(struct args, field)
@@ -58,6 +59,8 @@ static const struct option options[] = {
     { "per-host", 0, "N", "of these from one address (1024)", OPTION_INT, AT(per_host) },
     { "header-timeout", 0, "S", "seconds for the head of a request (10)", OPTION_INT,
       AT(header_timeout) },
+    { "detach", 0, NULL, "go to the background once it answers, unless it runs already; logs to DIR/server.log",
+      OPTION_FLAG, AT(detach) },
     { "check", 0, NULL, "look whether all that is kept is sound, and stop", OPTION_FLAG, AT(check) },
     { "backup", 0, "DIR", "copy all that is kept there, also while a server runs, and stop", OPTION_TEXT,
       AT(backup) },
@@ -130,19 +133,83 @@ static int read_format(const struct args *a, const struct cli *c, struct err *er
     return 0;
 }
 
-static void greet(const struct server *s)
+static void greet(const char *address, const char *data_dir, const char *token)
 {
     printf("muster %s at %s, data in %s\n"
            "  console   %s/login?token=%s\n"
            "  clients   eval \"$(muster env)\" and then gcloud, kfp, pandas with gs:// ... as ever\n"
-           "  stop      Ctrl-C: jobs that run go on, the next start finds them\n",
-           MUSTER_VERSION, s->address, s->data_dir, s->address, auth_root_token(s->auth));
+           "  stop      Ctrl-C, or SIGTERM: jobs that run go on, the next start finds them\n",
+           MUSTER_VERSION, address, data_dir, address, token);
     fflush(stdout);
+}
+
+/* The one that runs on `dir` already is as good as a new one. False: there is none. */
+static bool greet_running(const char *dir)
+{
+    OWN_MEM char *json = NULL, *token = NULL, *text = NULL, *secret = NULL;
+    struct err ignored;
+
+    if (asprintf(&json, "%s/server.json", dir) < 0 || asprintf(&token, "%s/token", dir) < 0
+        || files_read(json, 4096, &text, NULL, &ignored) < 0
+        || files_read(token, 4096, &secret, NULL, &ignored) < 0)
+        return false;
+    OWN_JSON json_t *doc = json_loads(text, 0, NULL);
+    const char *address = json_string_value(json_object_get(doc, "address"));
+    secret[strcspn(secret, "\n")] = 0;
+    if (address)
+        greet(address, dir, secret);
+    return address != NULL;
+}
+
+/* ------------------------------------------------------------ in the background */
+
+/* Forks; the parent waits for the child's word and passes on how it went. 1: this is the child, which
+ * says *out_word when it answers. */
+static int detach(int *out_word, struct err *err)
+{
+    int word[2];
+    struct err said = { 0 };
+
+    if (pipe2(word, O_CLOEXEC) < 0)
+        return err_set(err, ERR_IO, "cannot make a pipe: %s", strerror(errno));
+    pid_t pid = fork();
+    if (pid == 0) {
+        close(word[0]);
+        setsid();
+        *out_word = word[1];
+        return 1;
+    }
+    close(word[1]);
+    ssize_t n = pid < 0 ? -1 : read(word[0], &said, sizeof said);
+    close(word[0]);
+    if (n != (ssize_t)sizeof said)
+        return err_set(err, ERR_IO, "the server did not start");
+    *err = said;
+    return said.code ? -(int)said.code : 0;
+}
+
+/* How it went, to the parent; then the terminal is let go. */
+static int let_go(int word, const char *dir, const struct err *how)
+{
+    OWN_MEM char *path = NULL;
+
+    fflush(stdout);
+    if (how->code == ERR_OK && asprintf(&path, "%s/server.log", dir) > 0) {
+        OWN_FD int log = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+        OWN_FD int none = open("/dev/null", O_RDONLY | O_CLOEXEC);
+        dup2(none, 0);
+        dup2(log, 1);
+        dup2(log, 2);
+    }
+    ssize_t n = write(word, how, sizeof *how);
+    close(word);
+    return n == (ssize_t)sizeof *how ? 0 : -1;
 }
 
 static int run(struct cli *c, int argc, char **argv, struct err *err)
 {
     struct args a = { .port = -1 };
+    int word = -1;
     int n = options_parse(options, argc, argv, &a, err);
 
     if (n < 0)
@@ -172,6 +239,12 @@ static int run(struct cli *c, int argc, char **argv, struct err *err)
     if (read_load(a.load, &config.load_limit, err) < 0 || read_format(&a, c, err) < 0)
         return -(int)err->code;
 
+    if (a.detach) {
+        int rc = detach(&word, err);
+        if (rc <= 0)
+            return rc == -ERR_CONFLICT && greet_running(dir) ? 0 : rc;
+        log_open(LOG_JSON, a.debug ? LEVEL_DEBUG : LEVEL_INFO);
+    }
     /* Blocked before the first thread is made: they are taken here, one by one. */
     sigset_t signals;
     sigemptyset(&signals);
@@ -182,9 +255,13 @@ static int run(struct cli *c, int argc, char **argv, struct err *err)
     signal(SIGPIPE, SIG_IGN);
 
     struct server s;
-    if (server_start(&s, &config, protocols, err) < 0)
-        return -(int)err->code;
-    greet(&s);
+    int rc = server_start(&s, &config, protocols, err);
+    if (rc == 0)
+        greet(s.address, s.data_dir, auth_root_token(s.auth));
+    else if (!a.detach)
+        return rc;
+    if (a.detach && (let_go(word, dir, rc < 0 ? err : &(struct err){ 0 }) < 0 || rc < 0))
+        _exit(1);               /* the parent has told why */
     log_event(LEVEL_INFO, "server.started", "{s:s, s:s, s:i}", "address", s.address, "data_dir",
               s.data_dir, "pid", (int)getpid());
     notify("READY=1\n");
@@ -202,7 +279,7 @@ const struct command command_serve = {
     .name = "serve",
     .args = "",
     .summary = "start the server: jobs, buckets and a console on this machine",
-    .example = "muster serve\nmuster serve --data-dir /srv/muster --port 8470",
+    .example = "muster serve\nmuster serve --detach\nmuster serve --data-dir /srv/muster --port 8470",
     .more = "It answers on loopback alone and wants a token, which the first start makes (DIR/token).\n"
             "The line with \"console\" is a link that logs a browser in.",
     .options = options,
