@@ -2,7 +2,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include "base/files.h"
 #include "base/own.h"
 #include "drivers/archive.h"
 #include "drivers/environment.h"
@@ -76,9 +79,42 @@ static void use_environment(struct task *t, const struct environment *e, const s
     environment_expose_python(t, r);
 }
 
+/* Several workers: `muster train` of a spec that names the module starts them as one group, with ranks,
+ * and again when one is lost. */
+static int add_group(const struct task_order *o, const struct environment *e, json_t *words, int workers,
+                     struct task *t, struct err *err)
+{
+    const char *module = json_string_value(json_array_get(words, 2));
+    char path[PATH_MAX + 16], program[PATH_MAX], python[PATH_MAX + 16];
+    OWN_JSON json_t *args = json_array();
+    for (size_t i = 3; i < json_array_size(words); i++)
+        json_array_append(args, json_array_get(words, i));
+    OWN_JSON json_t *spec = json_pack("{s:s, s:{s:s, s:O}, s:i}", "name", "group", "python", "module", module,
+                                      "args", args, "workers", workers);
+    OWN_MEM char *text = json_dumps(spec, JSON_COMPACT);        /* which is YAML, too */
+    snprintf(path, sizeof path, "%s/group.yaml", o->work);
+    if (!text || files_write(path, text, strlen(text), err) < 0)
+        return text ? -(int)err->code : err_set(err, ERR_NOMEM, "no memory for a job");
+    chmod(path, 0644);
+    ssize_t n = readlink("/proc/self/exe", program, sizeof program - 1);
+    program[n > 0 ? n : 0] = '\0';
+    snprintf(python, sizeof python, "%s/bin/python", e->base);
+    task_set(t, "MUSTER_PYTHON", python);
+    task_expose(t, program, false);
+    json_array_clear(t->argv);
+    task_arg(t, "%s", program);
+    task_arg(t, "train");
+    task_arg(t, "%s", path);
+    task_arg(t, "--out");
+    task_arg(t, "%s/group", o->work);
+    return 0;
+}
+
 static int add_command(const struct task_order *o, const struct environment *e, struct task *t,
                        struct err *err)
 {
+    const json_t *max = json_object_get(json_object_get(o->spec, "workers"), "max");
+    int workers = json_is_integer(max) ? (int)json_integer_value(max) : 1;
     const json_t *python = json_object_get(o->spec, "python"), *args = json_object_get(python, "args");
     const char *module = json_string_value(json_object_get(python, "module"));
     const char *job_dir = json_string_value(json_object_get(o->spec, "job_dir"));
@@ -95,7 +131,10 @@ static int add_command(const struct task_order *o, const struct environment *e, 
             json_array_append(t->argv, word);
     if (job_dir && *job_dir)
         task_arg(t, "--job-dir=%s", job_dir);
-    return 0;
+    if (workers <= 1)
+        return 0;
+    OWN_JSON json_t *words = json_copy(t->argv);
+    return add_group(o, e, words, workers, t, err);
 }
 
 int task_python(const struct task_order *o, task_step *step, void *arg, struct task *t, struct err *err)

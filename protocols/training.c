@@ -273,18 +273,22 @@ static int read_machine(const json_t *input, const struct tier *tier,
     int64_t n = count_of(at(input, "masterConfig.acceleratorConfig.count"));
     if (n > 0)
         m.gpus = n > 64 ? 64 : (int)n;
-    int cpus = m.cpus > here->cpus ? here->cpus : m.cpus;
-    int gpus = m.gpus > here->gpus ? here->gpus : m.gpus;
+    /* Each worker has its share of what is here: all of them are to run at once. */
+    int workers = (int)json_integer_value(at(doc, "workers.max"));
+    double share = (double)here->cpus / workers, cpus = m.cpus > share ? share : m.cpus;
+    int gpus = m.gpus > here->gpus / workers ? here->gpus / workers : m.gpus;
     int64_t memory = (int64_t)(m.gb * (1 << 30));
-    if (cpus < m.cpus)
-        note(notes, "machine type %s has %d cores; here the job has %d", name, m.cpus, cpus);
-    if (memory > here->memory_bytes)
+    if (cpus < m.cpus && (name || workers > 1))
+        note(notes, "%s%s has %d core%s; here %s has %.3g", name ? "machine type " : "a worker",
+             name ? name : "", m.cpus, m.cpus == 1 ? "" : "s",
+             workers > 1 ? "each worker" : "the job", cpus);
+    if (memory > here->memory_bytes / workers)
         memory = 0;
     if (gpus < m.gpus)
         note(notes, "%d GPU%s asked for; %d here%s", m.gpus, m.gpus == 1 ? " was" : "s were", gpus,
              gpus ? "" : ", so it runs on the CPU");
     return json_object_set_new(doc, "resources",
-                               json_pack("{s:f, s:I, s:i}", "cpu", (double)cpus, "memory",
+                               json_pack("{s:f, s:I, s:i}", "cpu", cpus, "memory",
                                          (json_int_t)memory, "gpu", gpus));
 }
 
@@ -302,6 +306,8 @@ static int read_workers(const json_t *input, const struct tier *tier, json_t *do
     if (count_of(at(input, "parameterServerCount")) > 0 || tier->workers > 1)
         note(notes, "no parameter servers are started here: %d workers, as one group of processes",
              (int)workers);
+    else if (workers > 1)
+        note(notes, "%d workers, as one group of processes", (int)workers);
     return json_object_set_new(
         doc, "workers",
         json_pack("{s:I, s:I}", "min", (json_int_t)workers, "max", (json_int_t)workers));
@@ -487,8 +493,8 @@ int training_read(const json_t *job, const struct training_here *here, json_t **
                                      "aiplatform", "request", job, "network", 1);
     OWN_JSON json_t *notes = json_array();
     if ((rc = check_kinds(input, err)) < 0 || (rc = read_tier(input, &tier, err)) < 0 ||
-        (rc = read_machine(input, &tier, here, doc, notes, err)) < 0 ||
         (rc = read_workers(input, &tier, doc, notes, err)) < 0 ||
+        (rc = read_machine(input, &tier, here, doc, notes, err)) < 0 ||
         (rc = training_check_labels(at(job, "labels"), err)) < 0)
         return rc;
     dir = text_at(input, "jobDir");

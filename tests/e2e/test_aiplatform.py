@@ -75,7 +75,8 @@ class Platform(Server):
                         "XDG_CACHE_HOME": str(CACHE.parent)}
         self.bin = tmp / "bin"
         self.bin.mkdir()
-        (self.bin / "gcloud").symlink_to(self.binary)
+        for name in ("gcloud", "muster"):
+            (self.bin / name).symlink_to(self.binary)
         self.clients["PATH"] = f"{PYTHON_BIN}:{self.clients['PATH']}"
         os.environ["STORAGE_EMULATOR_HOST"] = self.clients["STORAGE_EMULATOR_HOST"]
         self.storage = storage.Client(project=PROJECT, credentials=AnonymousCredentials())
@@ -164,6 +165,20 @@ def test_a_job_is_created_runs_and_can_be_read(platform):
     (hello,) = [s for s in platform.lines("first_job") if s.startswith("hello")]
     assert re.fullmatch(rf"hello from first_job --colour red --job-dir[= ]gs://{BUCKET}/dir", hello)
     assert "the end" in platform.lines("first_job")
+
+
+def test_several_workers_are_one_group_with_ranks(platform):
+    blob = platform.bucket.blob("packages/ranks-1.0-py3-none-any.whl")
+    blob.upload_from_string(wheel("ranks", """
+import os, sys
+print("rank", os.environ["RANK"], "of", os.environ["WORLD_SIZE"], *sys.argv[1:])
+"""))
+    platform.submit("group_job", "--n", "a b", pythonModule="ranks", packageUris=[f"gs://{BUCKET}/{blob.name}"],
+                    scaleTier="CUSTOM", masterType="n1-standard-4", workerType="n1-standard-4", workerCount=2)
+    assert platform.ended("group_job")["state"] == "SUCCEEDED", platform.history("group_job")
+    said = platform.lines("group_job")
+    assert {s for s in said if " of 3 " in s} == {f"[{i}] rank {i} of 3 --n a b" for i in range(3)}
+    assert any("here each worker has" in text for _, text in platform.history("group_job"))
 
 
 def test_a_job_that_fails_says_why(platform):
@@ -453,16 +468,23 @@ def test_muster_submit_training_is_the_same_command(platform, muster):
 
 # ------------------------------------------------------------------ the tutorials
 
+def follow_readme(platform, here):
+    """Types the commands of its README that put the data into the bucket."""
+    blocks = re.findall(r"^```bash\n(.*?)^```", (here / "README.md").read_text(), re.M | re.S)
+    (block,) = [b for b in blocks if "muster storage mb" in b]
+    lines = [line for line in block.splitlines() if not line.startswith(("eval", "./scripts/train"))]
+    env = {**platform.clients, "PATH": f"{platform.bin}:{platform.clients['PATH']}"}
+    subprocess.run(["bash", "-euxc", "\n".join(lines)], cwd=here, env=env, check=True)
+
+
 @pytest.fixture(scope="module")
 def taxi_fare(platform, tmp_path_factory):
     """examples/simple-taxi-fare as a user has it, with its data in its bucket."""
     here = tmp_path_factory.mktemp("taxi") / "SimpleTaxiFareProject"
     shutil.copytree(ROOT / "examples/simple-taxi-fare", here, ignore=shutil.ignore_patterns("__pycache__"))
-    data = subprocess.run([sys.executable, here / "make_train_1k.py"], check=True, capture_output=True,
-                          env=platform.clients).stdout
-    assert data.count(b"\n") == 1001
-    bucket = platform.storage.create_bucket("simple-taxi-fare")
-    bucket.blob("data/train_1k.csv").upload_from_string(data, content_type="text/csv")
+    follow_readme(platform, here)
+    data = platform.storage.bucket("simple-taxi-fare").blob("data/train_1k.csv").download_as_bytes()
+    assert data.count(b"\n") == 1001 and data.startswith(b"key,fare_amount,pickup_datetime,")
     return here
 
 
@@ -546,10 +568,8 @@ def test_taxi_pytorch_trains_locally(platform, torch_environment, taxi_pytorch):
 
 
 def test_taxi_pytorch_trains_as_a_job(platform, torch_environment, taxi_pytorch):
-    subprocess.run([taxi_pytorch / "scripts/make-data.py", taxi_pytorch / "data"], check=True, env=platform.clients)
-    bucket = platform.storage.create_bucket("taxi-pytorch")
-    for name in ("taxi_train_small.csv", "taxi_eval_small.csv"):
-        bucket.blob(f"data/{name}").upload_from_filename(taxi_pytorch / "data" / name)
+    follow_readme(platform, taxi_pytorch)
+    bucket = platform.storage.bucket("taxi-pytorch")
     env = {**platform.clients, "PATH": f"{platform.bin}:{platform.clients['PATH']}", "JOB_NAME": "taxi_pytorch_1"}
     done = subprocess.run(["sh", "scripts/train-cloud.sh", "--num-epochs", "1"], cwd=taxi_pytorch, text=True,
                           capture_output=True, env=env, timeout=280)

@@ -81,19 +81,19 @@ static void tiers_and_machines_become_what_is_here(void **state)
                    "\"workerType\": \"n1-standard-4\", \"workerCount\": \"2\", \"scheduling\": "
                    "{\"maxRunningTime\": \"90.5s\", \"priority\": 500}"),
         &custom, &err));
-    assert_int_equal((int)json_number_value(at(custom, "resources", "cpu")), 2);
+    assert_int_equal((int)(1000 * json_number_value(at(custom, "resources", "cpu"))), 666);
     assert_int_equal(json_integer_value(at(custom, "resources", "memory")),
                      0); /* 15 GB are not here */
     assert_int_equal(json_integer_value(at(custom, "workers", "min")), 3);
     assert_int_equal(json_integer_value(at(custom, "time_limit_s", NULL)), 91);
     assert_int_equal(json_integer_value(at(custom, "priority", NULL)), 100);
     assert_null(at(custom, "env", "TF_CONFIG"));
-    assert_non_null(strstr(json_string_value(json_array_get(at(custom, "notes", NULL), 0)),
-                           "n1-standard-4 has 4 cores; here the job has 2"));
+    assert_non_null(strstr(json_string_value(json_array_get(at(custom, "notes", NULL), 1)),
+                           "n1-standard-4 has 4 cores; here each worker has 0.667"));
 
     assert_ok(read_text(JOB(MODULE ", \"scaleTier\": \"STANDARD_1\""), &standard, &err));
     assert_int_equal(json_integer_value(at(standard, "workers", "max")), 5);
-    assert_int_equal(json_array_size(at(standard, "notes", NULL)), 1);
+    assert_int_equal(json_array_size(at(standard, "notes", NULL)), 2);
 }
 
 static void an_image_may_carry_a_module_or_a_command(void **state)
