@@ -3,9 +3,11 @@
 Training is shortened (one epoch, the first rows), since it is the command that is tested here and
 not the model; a job that others are to join is slowed down instead, so that they can. A line is left out only where LEFT_OUT says why.
 """
+import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 from pathlib import Path
 
@@ -87,15 +89,28 @@ def clone(tmp_path):
     return here
 
 
+def end_servers(folder):
+    """Those that a page left running."""
+    for said in folder.rglob("server.json"):
+        try:
+            os.kill(json.loads(said.read_text())["pid"], signal.SIGTERM)
+        except (ProcessLookupError, FileNotFoundError):
+            pass
+
+
 @pytest.mark.parametrize("page", [str(p.relative_to(ROOT)) for p in PAGES])
 def test_the_commands_of_a_page_work(page, clone, installed, tmp_path):
     blocks = BLOCK.findall((ROOT / page).read_text())
     script = [line for block in blocks for line in lines_to_run(block)]
     if not script:
         pytest.skip("shows no command that is run here")
-    env = {**os.environ, **installed, "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"}
+    env = {**os.environ, **installed, "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}",
+           "MUSTER_DATA_DIR": str(tmp_path / "server")}
     if any("examples/ddp" in line for line in script):
         env["MUSTER_PYTHON"] = torch_python() or pytest.skip("no PyTorch (apt: python3-torch)")
-    done = subprocess.run(["bash", "-euxo", "pipefail", "-c", "\n".join(script)], cwd=clone,
-                          env=env, text=True, capture_output=True, timeout=500)
+    try:
+        done = subprocess.run(["bash", "-euxo", "pipefail", "-c", "\n".join(script)], cwd=clone,
+                              env=env, text=True, capture_output=True, timeout=500)
+    finally:
+        end_servers(tmp_path)
     assert done.returncode == 0, f"{page}:\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
