@@ -5,8 +5,9 @@
  * its struct upload with it: of a whole upload nothing stays, of a session what came.
  *
  * A request of a session says by Content-Range where its bytes belong: what is here already is passed
- * over, a gap is refused. "bytes *" asks how far it is. An upload ends when as many bytes are here as the
- * Content-Range says there are; without one the request is all of it.
+ * over; bytes beyond a gap are dropped, and the answer says how far it is, as one to "bytes *" does.
+ * An upload ends when as many bytes are here as the Content-Range says there are; without one the
+ * request is all of it.
  */
 #include <string.h>
 
@@ -33,6 +34,7 @@ struct upload {
     struct session *session;
     struct http_range range;
     int64_t skip;               /* bytes that are here already */
+    bool gap;                   /* bytes before these are missing: none is taken */
 };
 
 static void upload_free(void *state)
@@ -99,14 +101,14 @@ static int begin_session(struct upload *u, struct request *q, const char *id, st
     u->range = (struct http_range){ 0, -1, -1 };
     if (!range)
         return 0;
-    u->range = http_parse_range(range);
-    if (u->range.first == -2 || u->range.total == -2)
+    if (!strcmp(range, "bytes */*"))
+        u->range.first = -1;
+    else
+        u->range = http_parse_range(range);
+    if (u->range.first == -2)
         return err_set(err, ERR_INVALID, "Invalid Content-Range: \"%.100s\"", range);
     int64_t here = session_size(u->session);
-    if (u->range.first > here && !session_done(u->session))
-        return err_set(err, ERR_AGAIN, "the bytes from %lld to %lld are missing (ask how far the "
-                       "upload is, and go on from there)", (long long)here,
-                       (long long)u->range.first - 1);
+    u->gap = u->range.first > here;
     u->skip = u->range.first >= 0 ? here - u->range.first : 0;
     return 0;
 }
@@ -174,7 +176,7 @@ int storage_upload_body(struct request *q, const void *bytes, size_t n, struct e
     case UPLOAD_SESSION:
         break;
     }
-    if (session_done(u->session))
+    if (u->gap || session_done(u->session))
         return 0;
     if (u->skip >= (int64_t)n) {
         u->skip -= (int64_t)n;
@@ -377,7 +379,7 @@ static int end_session(struct upload *u, struct request *q, struct err *err)
     if (total >= 0 && here > total)
         return err_set(err, ERR_INVALID, "%lld bytes have come, %lld were announced",
                        (long long)here, (long long)total);
-    if (total < 0 || here < total)
+    if (u->gap || total < 0 || here < total)
         return answer_308(u, q, err);
     int rc = make_object(u, q, &o, err);
     return answer(u, q, rc, &o, err);

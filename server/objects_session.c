@@ -337,6 +337,8 @@ int session_add(struct session *u, const void *bytes, size_t n, struct err *err)
     if (rc == 0) {
         digests_add(&l->digests, bytes, n);
         l->size += (int64_t)n;
+    } else if (ftruncate(l->fd, l->size) < 0) {
+        l->ready = false;       /* looked at again by the next request */
     }
     pthread_mutex_unlock(&l->lock);
     return rc;
@@ -415,12 +417,15 @@ int session_cancel(struct session *u, struct err *err)
 
     if (take(u, err) < 0)
         return -(int)err->code;
-    int rc = store_write(u->objects->server->store, row_delete, &r, err);
-    if (rc == 0) {
-        session_path(u->objects, u->live->id, path);
+    /* The file first: on a full disk that is what makes room for the rest. */
+    session_path(u->objects, u->live->id, path);
+    if (ftruncate(u->live->fd, 0) == 0)
         unlink(path);
+    u->live->ready = false;
+    u->live->synced = 0;
+    int rc = store_write(u->objects->server->store, row_delete, &r, err);
+    if (rc == 0)
         u->live->generation = -1;       /* for those who still have it open */
-    }
     pthread_mutex_unlock(&u->live->lock);
     return rc;
 }
