@@ -18,6 +18,10 @@
 /* After a failure of the store (a full disk) it is tried again so often. */
 enum { TROUBLE_MS = 500 };
 
+/* While jobs wait and there is no room, new ones come in by thousands a second and change nothing: a
+ * round for all that came meanwhile is enough. News of the driver is not waited with. */
+enum { FULL_MS = 2 };
+
 /* ------------------------------------------------------------ the machine */
 
 static int64_t number_file(const char *path)
@@ -148,11 +152,15 @@ static int round_of(struct queue *q, bool look, struct err *err)
     entries_wake_later(q, now);
     if ((look && act_look(q, now, err) < 0) || act_cancel(q, now, err) < 0 || commit(q, err) < 0)
         return -(int)err->code;
-    if (act_plan(q, now, err) < 0 || commit(q, err) < 0)
+    if (act_plan(q, now, err) < 0)
+        return -(int)err->code;
+    bool started = q->pending.n > 0;
+    if (commit(q, err) < 0)
         return -(int)err->code;
     /* A start that fails ends an attempt, and that may make room for another job. */
     if (act_start(q, now, err) < 0)
         return -(int)err->code;
+    q->full = q->n_waiting > 0 && !started && !q->pending.n;
     if (q->pending.n)
         queue_wake(q);
     return commit(q, err);
@@ -164,6 +172,8 @@ static bool wait_for_news(struct queue *q, int timeout_ms)
     struct pollfd fds[2] = { { q->wake_fd, POLLIN, 0 }, { q->config.news_fd, POLLIN, 0 } };
     uint64_t n;
 
+    if (q->full && !q->ending)
+        poll(fds + 1, q->config.news_fd >= 0, FULL_MS);
     poll(fds, q->config.news_fd >= 0 ? 2 : 1, timeout_ms);
     if (fds[0].revents && read(q->wake_fd, &n, sizeof n) < 0 && errno != EAGAIN)
         return false;
@@ -240,6 +250,7 @@ int queue_new(struct server *s, const struct queue_config *config, struct queue 
     q->server = s;
     q->wake_fd = -1;
     pthread_mutex_init(&q->lock, NULL);
+    pthread_cond_init(&q->starter.more, NULL);
     q->config = config ? *config : (struct queue_config){ .gpus = -1, .news_fd = -1 };
     if (!q->config.driver) {
         q->config.driver = &driver_local;
@@ -273,6 +284,8 @@ void queue_free(struct queue *q)
         queue_wake(q);
         pthread_join(q->thread, NULL);
     }
+    starter_end(q);
+    pthread_cond_destroy(&q->starter.more);
     if (q->wake_fd >= 0)
         close(q->wake_fd);
     entries_free(q);

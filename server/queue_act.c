@@ -1,4 +1,4 @@
-/* server/queue_act.c - looking at attempts, ending them, planning, starting
+/* server/queue_act.c - what a state calls for: looking at attempts, ending them, planning, starting
  *
  * Each function adds events to q->pending; the loop appends them in one transaction, reads the log
  * and only then goes on, so that nothing is done that is not on record. When the transaction fails
@@ -7,9 +7,6 @@
 #include <math.h>
 #include <string.h>
 
-#include "base/files.h"
-#include "server/auth.h"
-#include "server/packages.h"
 #include "server/queue_int.h"
 #include "server/server.h"
 
@@ -133,6 +130,8 @@ static int look_at(struct queue *q, struct entry *e, double now, struct err *err
     struct err none = { 0 };
     char dir[4096];
 
+    if (e->starting)
+        return 0;
     if (path_of(q, e, dir, err) < 0)
         return -(int)err->code;
     if (q->config.driver->look(dir, &run, &none) < 0)
@@ -194,7 +193,7 @@ int act_cancel(struct queue *q, double now, struct err *err)
     for (int i = 0; i < q->live.n; i++) {
         struct entry *e = q->live.at[i];
         struct err none = { 0 };
-        if (e->state != JOB_CANCELLING || e->stopped || now < e->not_before)
+        if (e->state != JOB_CANCELLING || e->stopped || e->starting || now < e->not_before)
             continue;
         if (path_of(q, e, dir, err) < 0)
             return -(int)err->code;
@@ -328,132 +327,64 @@ int act_plan(struct queue *q, double now, struct err *err)
 
 /* ------------------------------------------------------------ starting */
 
-static int add_secrets(struct queue *q, const char *project, const json_t *spec, json_t *env,
+/* What came of a start; a machine that cannot just now is asked again. */
+static int was_started(struct queue *q, struct entry *e, const struct starting *s, double now,
                        struct err *err)
 {
-    const char *name;
-    json_t *secret;
-
-    json_object_foreach(json_object_get(spec, "secrets"), name, secret) {
-        OWN_MEM char *value = NULL;
-        if (auth_value_get(q->server->auth, AUTH_SECRET, project, json_string_value(secret), &value,
-                           err) < 0)
-            return err_add(err, "secrets.%.64s", name);
-        json_object_set_new(env, name, json_string(value));
+    e->starting = false;
+    if (s->rc == -ERR_AGAIN || s->rc == -ERR_NOMEM || s->rc == -ERR_IO) {
+        e->asked = false;
+        e->phase = RUN_NOT_STARTED;
+        e->not_before = now + AGAIN_S;
+        snprintf(q->trouble, sizeof q->trouble, "job \"%s\": %.300s", s->row.name, s->why.text);
+        return 0;
     }
-    return 0;
-}
-
-/* Config values of the project, by their names; what the spec says itself goes before them. */
-static int add_config(struct queue *q, const char *project, const json_t *spec, json_t *env,
-                      struct err *err)
-{
-    OWN_JSON json_t *rows = NULL;
-    json_t *row;
-    size_t i;
-
-    if (auth_value_list(q->server->auth, AUTH_CONFIG, project, &rows, err) < 0)
-        return -(int)err->code;
-    json_array_foreach(rows, i, row) {
-        const char *name = json_string_value(json_object_get(row, "name"));
-        if (!strpbrk(name, "-.") && !strchr("0123456789", name[0])
-            && !json_object_get(json_object_get(spec, "env"), name))
-            json_object_set(env, name, json_object_get(row, "value"));
-    }
-    return 0;
-}
-
-/* What else clients need to be told to look here and nowhere else. */
-static const char *const client_env[][2] = {
-    { "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false" },   /* or it warns at each access */
-    { "NO_GCE_CHECK", "true" },                         /* no probes of a metadata server */
-};
-
-/* What points the job's clients here; nothing of it is the server's own. */
-static int make_env(struct queue *q, const struct job_row *r, const json_t *spec, json_t **out,
-                    struct err *err)
-{
-    const char *address = q->server->address;
-    char attempt[16], bucket[256], token[AUTH_TOKEN] = "";
-
-    snprintf(attempt, sizeof attempt, "%d", r->attempt);
-    OWN_JSON json_t *env = json_object();
-    if (!env)
-        return err_set(err, ERR_NOMEM, "no memory for an environment");
-    if (q->server->auth && add_config(q, r->project, spec, env, err) < 0)
-        return -(int)err->code;
-    json_object_set_new(env, "MUSTER_JOB", json_string(r->name));
-    json_object_set_new(env, "MUSTER_PROJECT", json_string(r->project));
-    json_object_set_new(env, "MUSTER_ATTEMPT", json_string(attempt));
-    json_object_set_new(env, "GOOGLE_CLOUD_PROJECT", json_string(r->project));
-    if (q->server->auth) {
-        for (size_t i = 0; i < sizeof client_env / sizeof client_env[0]; i++)
-            json_object_set_new(env, client_env[i][0], json_string(client_env[i][1]));
-        if (auth_job_token(q->server->auth, r->project, token, err) < 0 ||
-            add_secrets(q, r->project, spec, env, err) < 0)
-            return -(int)err->code;
-        snprintf(bucket, sizeof bucket, "%s/k/%s", address, token);
-        json_object_set_new(env, "MUSTER_SERVER", json_string(address));
-        json_object_set_new(env, "MUSTER_TOKEN", json_string(token));
-        json_object_set_new(env, "STORAGE_EMULATOR_HOST", json_string(bucket));
-    }
-    *out = TAKE(env);
-    return 0;
-}
-
-static int start(struct queue *q, const struct job_row *r, const json_t *spec, int workers,
-                 struct err *err)
-{
-    char home[4096], dir[4096];
-    OWN_JSON json_t *env = NULL;
-    OWN_JSON json_t *packages = NULL;
-
-    if (job_path(q->server, r->id, 0, home, sizeof home, err) < 0 ||
-        job_path(q->server, r->id, r->attempt, dir, sizeof dir, err) < 0 ||
-        files_mkdir(home, err) < 0 || make_env(q, r, spec, &env, err) < 0)
-        return -(int)err->code;
-    if (q->server->objects &&
-        packages_stage(q->server, r->project, spec, home, &packages, err) < 0)
-        return -(int)err->code;
-    struct order o = { .dir = dir, .data_dir = q->server->data_dir, .spec = spec, .env = env,
-                       .packages = packages, .workers = workers,
-                       .unconfined = q->config.unconfined };
-    store_point("queue.start");
-    int rc = q->config.driver->start(&o, err);
-    store_point("queue.started");
-    return rc;
+    if (s->rc == 0)
+        return 0;
+    struct run_state run = { .phase = RUN_ENDED, .code = -1 };
+    snprintf(run.reason, sizeof run.reason, "%.250s", s->why.text);
+    return attempt_ended(q, e, &run, now, err);
 }
 
 static int start_one(struct queue *q, struct entry *e, double now, struct err *err)
 {
-    OWN_ROW row = { 0 };
-    struct spec_read r = { .id = e->plan.id, .row = &row };
-    struct err why = { 0 };
-    int workers = e->plan.want > e->plan.min ? e->plan.want : e->plan.min;
+    OWN(starting) s = calloc(1, sizeof *s);
+    if (!s)
+        return err_set(err, ERR_NOMEM, "no memory for a job");
+    struct spec_read r = { .id = e->plan.id, .row = &s->row };
 
     if (store_read(q->server->store, read_spec, &r, err) < 0)
         return -(int)err->code;
-    OWN_JSON json_t *spec = r.spec;
-    e->plan.n = workers;
-    int rc = start(q, &row, spec, workers, &why);
-    if (rc == -ERR_AGAIN || rc == -ERR_NOMEM || rc == -ERR_IO) {
-        e->not_before = now + AGAIN_S;
-        snprintf(q->trouble, sizeof q->trouble, "job \"%s\": %.300s", row.name, why.text);
-        return 0;
-    }
+    s->spec = r.spec;
+    s->workers = e->plan.want > e->plan.min ? e->plan.want : e->plan.min;
+    e->plan.n = s->workers;
     e->asked = true;
     e->phase = RUN_PREPARING;
-    if (rc == 0)
-        return 0;
-    struct run_state run = { .phase = RUN_ENDED, .code = -1 };
-    snprintf(run.reason, sizeof run.reason, "%.250s", why.text);
-    return attempt_ended(q, e, &run, now, err);
+    if (start_is_slow(s)) {
+        e->starting = true;
+        return start_aside(q, TAKE(s), err);
+    }
+    start_now(q, s);
+    return was_started(q, e, s, now, err);
+}
+
+static int take_started(struct queue *q, double now, struct err *err)
+{
+    for (struct starting *next; (next = start_done(q));) {
+        OWN(starting) s = next;
+        struct entry *e = entries_find(q, s->row.id);
+        if (e && e->starting && e->attempt == s->row.attempt && was_started(q, e, s, now, err) < 0)
+            return -(int)err->code;
+    }
+    return 0;
 }
 
 int act_start(struct queue *q, double now, struct err *err)
 {
     bool trouble = false;
 
+    if (take_started(q, now, err) < 0)
+        return -(int)err->code;
     for (int i = 0; i < q->live.n; i++)
         trouble |= q->live.at[i]->not_before > now;
     if (!trouble)

@@ -28,6 +28,7 @@ struct entry {
     /* Of the attempt, since this server runs: */
     enum run_phase phase;
     bool asked;                 /* start was called */
+    bool starting;              /* by the thread aside, just now */
     bool stopped;               /* stop was called */
     double not_before;          /* of the next start or stop that failed */
 };
@@ -45,6 +46,25 @@ struct project {
 /* Events that are to be appended together. */
 struct pending { struct job_event *at; int n, cap; };
 
+/* An attempt that is to be started, then what came of it. */
+struct starting {
+    struct job_row row;
+    json_t *spec;               /* owned */
+    int workers;
+    int rc;
+    struct err why;
+    struct starting *next;
+};
+void starting_free(struct starting *s);
+OWN_DEFINE(starting)
+
+struct starter {
+    pthread_t thread;
+    bool has_thread;
+    pthread_cond_t more;
+    struct starting *todo, *done;       /* under the queue's lock */
+};
+
 struct queue {
     struct server *server;
     struct queue_config config;
@@ -56,8 +76,10 @@ struct queue {
     int64_t seen;               /* the last event that was read */
     struct pending pending;
     double last_use, look_at;
+    bool full;                  /* jobs wait, and the last round could do nothing for them */
     char trouble[512];          /* a job that cannot be started just now */
 
+    struct starter starter;
     int wake_fd;
     pthread_t thread;
     bool has_thread;
@@ -82,6 +104,13 @@ int act_cancel(struct queue *q, double now, struct err *err);
 int act_plan(struct queue *q, double now, struct err *err);     /* -> events, resizes */
 int act_start(struct queue *q, double now, struct err *err);
 double act_next(struct queue *q, double now);           /* when something is due; 0: only by news */
+
+/* queue_start.c */
+void start_now(struct queue *q, struct starting *s);    /* sets rc and why */
+bool start_is_slow(const struct starting *s);
+int start_aside(struct queue *q, struct starting *s, struct err *err);  /* takes s */
+struct starting *start_done(struct queue *q);           /* one that was; NULL: none. Yours */
+void starter_end(struct queue *q);
 
 void machine_read(const struct queue_config *c, struct plan_machine *out);
 

@@ -24,6 +24,7 @@ static struct run runs[RUNS];
 static _Atomic int n_runs;
 static int fail_starts;         /* so many starts are refused, "not now" */
 static const char *never;       /* a start of a job of this name fails for good */
+static _Atomic bool hold;       /* starts of jobs with packages take as long */
 static int news_fd = -1;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static _Atomic double ahead;    /* of the clock */
@@ -55,6 +56,8 @@ static void tell(void)
 static int fake_start(const struct order *o, struct err *err)
 {
     const char *name = json_string_value(json_object_get(o->spec, "name"));
+    while (hold && json_object_get(o->spec, "python"))
+        usleep(1000);
     pthread_mutex_lock(&lock);
     int rc = 0;
     if (fail_starts > 0) {
@@ -430,6 +433,34 @@ static void elastic_jobs_share_the_machine_without_a_restart(void **state)
     end(&f);
 }
 
+static void a_slow_start_keeps_nobody_waiting_and_can_be_cancelled(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct err err = { 0 };
+    const char *slow = "{\"kind\": \"python\", \"python\": {\"module\": \"m\", \"packages\": "
+                       "[\"gs://b/p.tar.gz\"]}, \"resources\": {\"cpu\": 0.1}}";
+    begin(&f);
+    hold = true;
+    submit(&f, "slow", slow);
+    submit(&f, "slow2", slow);
+    until(&f, "slow2", "preparing");
+    submit(&f, "quick", "{}");
+    until(&f, "quick", "running");
+    assert_ok(jobs_cancel(&f.server, "p", "slow2", "me", &err));
+    usleep(20000);
+    until(&f, "slow2", "cancelling");
+    hold = false;
+    until(&f, "slow", "running");
+    until(&f, "slow2", "cancelled");
+    assert_int_equal(attempt(&f, "slow2", 1)->starts, 1);
+    hold = true;
+    submit(&f, "left", slow);
+    until(&f, "left", "preparing");
+    hold = false;
+    end(&f);
+}
+
 static void a_submit_reaches_the_driver_within_a_millisecond_or_so(void **state)
 {
     (void)state;
@@ -461,4 +492,5 @@ CHECK_MAIN(a_job_is_started_runs_and_ends, a_failed_attempt_is_begun_again_after
            a_new_server_adopts_ends_and_starts_what_is_there,
            the_files_of_a_job_that_is_gone_are_removed_at_the_next_start,
            elastic_jobs_share_the_machine_without_a_restart,
+           a_slow_start_keeps_nobody_waiting_and_can_be_cancelled,
            a_submit_reaches_the_driver_within_a_millisecond_or_so)
