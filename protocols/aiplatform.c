@@ -68,7 +68,7 @@ static int create_job(struct request *q, struct err *err)
         return -(int)err->code;
     const char *unbuilt = training_unbuilt(body);
     if (unbuilt)
-        return google_refuse(q, 501, "UNIMPLEMENTED", "%s is not built here", unbuilt);
+        return google_refuse(q, 400, "UNIMPLEMENTED", "%s", unbuilt);
     struct training_here here = machine(s);
     if (training_read(body, &here, &spec, err) < 0 || check_packages(s, project, spec, err) < 0)
         return -(int)err->code;
@@ -284,7 +284,7 @@ static int list_locations(struct request *q, struct err *err)
 static int no_prediction(struct request *q, struct err *err)
 {
     (void)err;
-    return google_refuse(q, 501, "UNIMPLEMENTED", "online prediction is not built here");
+    return google_refuse(q, 400, "UNIMPLEMENTED", "Online prediction is not built here.");
 }
 
 static const struct http_route routes[] = {

@@ -156,9 +156,9 @@ static int check_kinds(const json_t *input, struct err *err)
 const char *training_unbuilt(const json_t *job)
 {
     if (at(job, "trainingInput.hyperparameters"))
-        return "hyperparameter tuning (trainingInput.hyperparameters)";
+        return "Field: trainingInput.hyperparameters Error: Hyperparameter tuning is not built here.";
     if (at(job, "predictionInput"))
-        return "batch prediction (predictionInput)";
+        return "Field: predictionInput Error: Batch prediction is not built here.";
     return NULL;
 }
 

@@ -23,8 +23,7 @@ struct training_here {
     int64_t memory_bytes;
 };
 
-/* The part of a request that is not built, in words ("hyperparameter tuning (...)"); NULL: all of
- * it is. */
+/* A sentence about the part of a request that is not built; NULL: all of it is. */
 const char *training_unbuilt(const json_t *job);
 
 /* `job` is the body of projects.jobs.create; *out is yours. */

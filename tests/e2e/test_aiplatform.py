@@ -266,10 +266,35 @@ def test_other_refusals_have_googles_form(platform):
     tuning = {"jobId": "tuned", "trainingInput": {**body["trainingInput"], "hyperparameters": {
         "goal": "MINIMIZE", "params": []}}}
     code, error = refused(platform.jobs.create(parent=parent, body=tuning))
-    assert (code, error["status"]) == (501, "UNIMPLEMENTED") and "hyperparameter" in error["message"]
+    assert (code, error["status"]) == (400, "UNIMPLEMENTED") and "Hyperparameter tuning" in error["message"]
     status, _, text = platform.call("GET", f"/v1/{parent}/jobs", token="wrong")
     assert status == 401 and json.loads(text)["error"]["status"] == "UNAUTHENTICATED"
     platform.ended("twice")
+
+
+def test_a_token_of_one_project_opens_no_other(platform, muster):
+    for name in ("theirs", "ours-too"):
+        muster("project", "add", name, env=platform.env)
+    token = muster("project", "token", "add", "--project", "theirs", env=platform.env).stdout
+    token = re.search(r"muster_[a-z0-9]+", token)[0]
+    platform.submit("private_job")
+    body = {"jobId": "stolen", "trainingInput": platform.get("private_job")["trainingInput"]}
+    ask = {"resourceNames": [f"projects/{PROJECT}"], "filter": 'resource.labels.job_id="private_job"'}
+    for method, path, doc in (("GET", f"/v1/projects/{PROJECT}/jobs/private_job", None),
+                              ("GET", f"/v1/projects/{PROJECT}/jobs", None),
+                              ("POST", f"/v1/projects/{PROJECT}/jobs/private_job:cancel", {}),
+                              ("GET", f"/v1/projects/{PROJECT}/models", None),
+                              ("POST", "/v2/entries:list", ask),
+                              ("POST", "/v2/entries:write", {
+                                  "logName": f"projects/{PROJECT}/logs/x", "entries": [{"textPayload": "x"}]}),
+                              ("POST", "/v1/projects/ours-too/jobs", body)):
+        status, _, text = platform.call(method, path, doc, token=token)
+        assert status == 403 and json.loads(text)["error"]["status"] == "PERMISSION_DENIED", path
+    # its own project is open, but not with a package out of somebody else's bucket
+    status, _, text = platform.call("POST", "/v1/projects/theirs/jobs", body, token=token)
+    assert status == 400 and "another project's" in json.loads(text)["error"]["message"]
+    assert platform.json("GET", "/v1/projects/theirs/jobs", token=token) == {}
+    platform.ended("private_job")
 
 
 def test_the_key_of_a_developer_is_a_token(platform):
@@ -400,6 +425,9 @@ def test_submit_describe_list_and_cancel(platform, package, gcloud):
     assert said["trainingInput"] == sent
     table = platform.run("ai-platform", "jobs", "list", gcloud=gcloud).stdout
     assert table.split()[:3] == ["JOB_ID", "STATUS", "CREATED"] and f"\n{name} " in table
+    if gcloud == "real":
+        platform.run("ai-platform", "jobs", "update", name, "--update-labels=a=z", gcloud=gcloud)
+        assert platform.get(name)["labels"] == {"a": "z", "c": "d"}
     wait_for(lambda: platform.get(name)["state"] == "RUNNING")
     platform.run("ai-platform", "jobs", "cancel", name, gcloud=gcloud)
     assert platform.ended(name)["state"] == "CANCELLED"
@@ -443,6 +471,23 @@ def test_our_gcloud_takes_what_is_needed_and_refuses_the_rest(platform, package)
     nowhere = platform.run("ai-platform", "jobs", "submit", "training", "x", "--package-path", "trainer",
                            "--module-name", "m", check=False, cwd=package)
     assert nowhere.returncode == 1 and "--staging-bucket" in nowhere.stderr
+
+
+def test_ctrl_c_ends_the_printing_and_not_the_job(platform):
+    client = subprocess.Popen([platform.bin / "gcloud", "ai-platform", "jobs", "submit", "training", "interrupted",
+                               f"--packages=gs://{BUCKET}/packages/sleeper-1.0-py3-none-any.whl",
+                               "--module-name=sleeper", "--stream-logs", "--", "400"], text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=platform.clients)
+    for line in client.stderr:
+        if line.endswith("\tline 3\n"):
+            break
+    client.send_signal(signal.SIGINT)
+    out, err = client.communicate(timeout=20)
+    assert "Received keyboard interrupt." in err and "stream-logs interrupted" in err
+    assert client.returncode == 1 and "jobId: interrupted" in out
+    assert platform.get("interrupted")["state"] == "RUNNING"
+    platform.run("ai-platform", "jobs", "cancel", "interrupted")
+    platform.ended("interrupted")
 
 
 def test_our_gcloud_trains_locally_and_keeps_properties(platform, package):

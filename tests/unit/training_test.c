@@ -172,8 +172,8 @@ static void what_is_not_built_is_told_by_its_name(void **state)
     OWN_JSON json_t *tune = parse(JOB("\"hyperparameters\": {\"maxTrials\": 3}"));
     OWN_JSON json_t *predict = parse("{\"jobId\": \"a\", \"predictionInput\": {}}");
     OWN_JSON json_t *plain = parse(JOB(MODULE));
-    assert_non_null(strstr(training_unbuilt(tune), "hyperparameter tuning"));
-    assert_non_null(strstr(training_unbuilt(predict), "prediction"));
+    assert_non_null(strstr(training_unbuilt(tune), "Hyperparameter tuning"));
+    assert_non_null(strstr(training_unbuilt(predict), "Batch prediction"));
     assert_null(training_unbuilt(plain));
 }
 
