@@ -13,7 +13,8 @@ const struct command command_config = {
     .args = "set NAME | list | remove NAME",
     .summary = "keep values that jobs share: set, list, remove",
     .example = "echo europe-west1 | muster config set REGION\nmuster config list",
-    .more = "Every job of the project finds it in its environment under its name, unless its spec says otherwise.",
+    .more = "Every job of the project finds it in its environment under its name, unless "
+            "its spec says otherwise.",
     .options = value_options,
     .run = run,
 };

@@ -13,7 +13,8 @@ const struct command command_secret = {
     .args = "set NAME | list | remove NAME",
     .summary = "keep what jobs need and nobody may read: set, list, remove",
     .example = "echo $WANDB_KEY | muster secret set wandb\nmuster secret list",
-    .more = "A job names it in its spec, \"secrets\": {\"ENVNAME\": \"NAME\"}, and finds it in its environment.",
+    .more = "A job names it in its spec, \"secrets\": {\"ENVNAME\": \"NAME\"}, and finds "
+            "it in its environment.",
     .options = value_options,
     .run = run,
 };

@@ -71,23 +71,35 @@ static void *pool_thread(void *arg)
         int rc = atomic_load(&h->stopping) ? ETIMEDOUT
             : pthread_cond_timedwait(&h->pool_news, &h->pool_lock, &until);
         h->pool_idle--;
-        if (rc == ETIMEDOUT && !h->pool_first)
+        if (rc == ETIMEDOUT && !h->pool_first && h->n_pool_ended < h->config.waiters)
             break;
     }
     h->pool_threads--;
+    h->pool_ended[h->n_pool_ended++] = pthread_self();
     pthread_cond_broadcast(&h->pool_gone);
     pthread_mutex_unlock(&h->pool_lock);
     return NULL;
 }
 
-static int start_thread(pthread_t *out, void *(*run)(void *), void *arg, bool detached)
+/* Under the pool's lock: waits for one that has ended to be gone, with all that belongs to it (its
+ * connection to the store). It ended long ago, but for the last ones. */
+static bool reap_one(struct http *h)
+{
+    if (!h->n_pool_ended)
+        return false;
+    pthread_t thread = h->pool_ended[--h->n_pool_ended];
+    pthread_mutex_unlock(&h->pool_lock);
+    pthread_join(thread, NULL);
+    pthread_mutex_lock(&h->pool_lock);
+    return true;
+}
+
+static int start_thread(pthread_t *out, void *(*run)(void *), void *arg)
 {
     pthread_attr_t attr;
 
     pthread_attr_init(&attr);
     pthread_attr_setstacksize(&attr, STACK);
-    if (detached)
-        pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
     int rc = pthread_create(out, &attr, run, arg);
     pthread_attr_destroy(&attr);
     return rc;
@@ -103,9 +115,9 @@ void pool_give(struct http *h, struct conn *c)
     h->pool_last = c;
     h->pool_queued++;
     if (h->pool_queued > h->pool_idle && h->pool_threads < h->config.waiters) {
-        if (start_thread(&thread, pool_thread, h, true) == 0)
-            h->pool_threads++;
-        else if (!h->pool_threads)
+        h->pool_threads++;      /* first: reaping lets go of the lock */
+        reap_one(h);
+        if (start_thread(&thread, pool_thread, h) != 0 && --h->pool_threads == 0)
             abort();            /* no thread at all: nobody would ever answer */
     }
     pthread_cond_signal(&h->pool_news);
@@ -410,7 +422,7 @@ static void fill_defaults(struct http_config *c)
 }
 
 int http_start(struct server *s, const struct http_config *config,
-               const struct protocol *const *protocols, struct http **out, struct err *err)
+               const struct protocol *const *protocols, struct err *err)
 {
     struct http *h = calloc(1, sizeof *h);
     pthread_condattr_t attr;
@@ -430,22 +442,25 @@ int http_start(struct server *s, const struct http_config *config,
     pthread_cond_init(&h->pool_gone, &attr);
     pthread_condattr_destroy(&attr);
     h->loops = calloc((size_t)h->config.loops, sizeof *h->loops);
-    if (!h->loops)
+    h->pool_ended = calloc((size_t)h->config.waiters, sizeof *h->pool_ended);
+    if (!h->loops || !h->pool_ended)
         err_set(err, ERR_NOMEM, "no memory for the server");
     else if (router_new(protocols, &h->router, err) == 0
              && (!config->tls_cert || tls_open(config->tls_cert, config->tls_key, &h->tls, err) == 0))
         for (; h->n_loops < h->config.loops; h->n_loops++)
             if (loop_init(h, h->n_loops, err) < 0)
                 break;
+    if (!err->code)
+        s->http = h;            /* before a handler runs that wakes others */
     for (int i = 0; !err->code && i < h->n_loops; i++, h->n_started++)
-        if (start_thread(&h->loops[i].thread, loop_thread, &h->loops[i], false))
+        if (start_thread(&h->loops[i].thread, loop_thread, &h->loops[i]))
             err_set(err, ERR_AGAIN, "cannot start a thread");
     if (err->code) {
         h->config.listen_fd = -1;       /* it stays the caller's */
+        s->http = NULL;
         http_free(h);
         return -(int)err->code;
     }
-    *out = h;
     return 0;
 }
 
@@ -469,7 +484,7 @@ void http_drain(struct http *h, int timeout_ms)
     pthread_mutex_unlock(&h->lock);
 }
 
-void http_free(struct http *h)
+void http_stop(struct http *h)
 {
     if (!h)
         return;
@@ -480,11 +495,21 @@ void http_free(struct http *h)
             abort();
     for (int i = 0; i < h->n_started; i++)
         pthread_join(h->loops[i].thread, NULL);
+    h->n_started = 0;
     pthread_mutex_lock(&h->pool_lock);
-    pthread_cond_broadcast(&h->pool_news);
-    while (h->pool_threads)
-        pthread_cond_wait(&h->pool_gone, &h->pool_lock);
+    do {
+        pthread_cond_broadcast(&h->pool_news);
+        while (h->pool_threads && !h->n_pool_ended)
+            pthread_cond_wait(&h->pool_gone, &h->pool_lock);
+    } while (reap_one(h));
     pthread_mutex_unlock(&h->pool_lock);
+}
+
+void http_free(struct http *h)
+{
+    if (!h)
+        return;
+    http_stop(h);
     for (int i = 0; i < h->n_loops; i++) {
         close(h->loops[i].epoll);
         close(h->loops[i].event);
@@ -494,6 +519,7 @@ void http_free(struct http *h)
         close(h->config.listen_fd);
     router_free(h->router);
     tls_close(h->tls);
+    free(h->pool_ended);
     free(h->loops);
     free(h->peers);
     free(h);

@@ -113,11 +113,12 @@ struct http_config {
     size_t head_max;            /* bytes; 0: 64 kB */
 };
 
-/* Begins to answer. `protocols` ends with NULL and outlives it. */
+/* Begins to answer, as s->http. `protocols` ends with NULL and outlives it. */
 int http_start(struct server *s, const struct http_config *config,
-               const struct protocol *const *protocols, struct http **out, struct err *err);
+               const struct protocol *const *protocols, struct err *err);
 /* Takes no new connection, lets requests end (streams are ended), up to so long. */
 void http_drain(struct http *h, int timeout_ms);
+void http_stop(struct http *h);         /* no handler runs after it; http_wake is still fine */
 void http_free(struct http *h);
 
 /* There may be news for streams. Any thread; cheap when nobody listens. */

@@ -202,6 +202,8 @@ struct http {
     pthread_cond_t pool_news, pool_gone;
     struct conn *pool_first, *pool_last;
     int pool_threads, pool_idle, pool_queued;
+    pthread_t *pool_ended;              /* to be joined */
+    int n_pool_ended;
 };
 
 /* http_conn.c */

@@ -264,14 +264,18 @@ int queue_new(struct server *s, const struct queue_config *config, struct queue 
         return err_set(err, ERR_IO, "cannot wake the scheduler: %s", strerror(errno));
     if (jobs_init(s, err) < 0 || store_read(s->store, read_all, q, err) < 0)
         return -(int)err->code;
+    struct queue *const before = *out;
+    *out = q;                   /* first: the thread finds itself through the server */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &old);
     int rc = pthread_create(&q->thread, NULL, run, q);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
-    if (rc)
+    if (rc) {
+        *out = before;
         return err_set(err, ERR_AGAIN, "cannot start the scheduler: %s", strerror(rc));
+    }
     q->has_thread = true;
-    *out = TAKE(q);
+    q = NULL;
     return 0;
 }
 

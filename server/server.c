@@ -226,7 +226,7 @@ int server_start(struct server *s, const struct server_config *config,
         return -(int)err->code;
     }
     http.listen_fd = fd;
-    if (http_start(s, &http, protocols, &s->http, err) < 0) {
+    if (http_start(s, &http, protocols, err) < 0) {
         close(fd);
         server_stop(s, 0);
         return -(int)err->code;
@@ -246,11 +246,11 @@ void server_stop(struct server *s, int drain_ms)
     if (s->http && path)
         unlink(path);
     http_drain(s->http, drain_ms);
-    struct http *h = s->http;
-    s->http = NULL;             /* nobody wakes it any more */
-    http_free(h);
+    http_stop(s->http);
     for (int i = PARTS - 1; i >= 0; i--)
         parts[i].stop(s);
+    http_free(s->http);         /* last: the scheduler wakes it */
+    s->http = NULL;
     if (s->lock_fd >= 0)
         close(s->lock_fd);
     s->lock_fd = -1;

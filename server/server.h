@@ -21,7 +21,7 @@ struct server {
     struct auth *auth;          /* tokens, projects, secrets, config values */
     struct objects *objects;    /* buckets */
     struct queue *queue;        /* the scheduler's thread */
-    struct http *http;
+    struct http *_Atomic http;
     char address[128];          /* "http://127.0.0.1:8470": what jobs are told */
     double load_limit;          /* of the cores; 0.9 */
     double started;             /* unix seconds */
