@@ -10,6 +10,7 @@
 
 #include "base/files.h"
 #include "base/http.h"
+#include "cli/client_wire.h"
 
 enum { ANSWER_MAX = 256 << 20 };
 
@@ -173,7 +174,8 @@ int client_call(struct client *c, const char *method, const char *path, const js
     if (!url || !token || (body && !text))
         return err_set(err, ERR_NOMEM, "no memory for a request");
     const char *const headers[] = { token, "Content-Type: application/json", NULL };
-    if (http_call(method, url, headers, text, text ? strlen(text) : 0, ANSWER_MAX, &r, err) < 0)
+    if ((wire_can(url) ? wire_call : http_call)(method, url, headers, text, text ? strlen(text) : 0,
+                                                ANSWER_MAX, &r, err) < 0)
         return err->code == ERR_AGAIN ? no_server("nobody answers at its address", err)
             : -(int)err->code;
     json_t *doc = r.body.n ? json_loadb(r.body.data, r.body.n, JSON_DECODE_ANY, NULL) : NULL;
