@@ -153,7 +153,7 @@ struct asked {
     const char *project, *name, *type;
     const json_t *body;
     bool any_state;             /* also when it has ended */
-    int (*check)(const struct job_row *r, struct err *err);
+    int (*check)(sqlite3 *db, const struct job_row *r, struct err *err);
 };
 
 static int append_named(sqlite3 *db, void *arg, struct err *err)
@@ -166,7 +166,7 @@ static int append_named(sqlite3 *db, void *arg, struct err *err)
     if (!a->any_state && job_state_ended(r.state))
         return err_set(err, ERR_CONFLICT, "job \"%s\" has ended (%s)", r.name,
                        job_state_name(r.state));
-    if (a->check && a->check(&r, err) < 0)
+    if (a->check && a->check(db, &r, err) < 0)
         return -(int)err->code;
     return append_to(db, &r, a->type, a->body, err);
 }
@@ -338,12 +338,24 @@ int jobs_patch_labels(struct server *s, const char *project, const char *name,
     return ask(s, &(struct asked){ project, name, "job.patched", body, true, NULL }, err);
 }
 
-static int is_training(const struct job_row *r, struct err *err)
+static int can_resize(sqlite3 *db, const struct job_row *r, struct err *err)
 {
-    if (!strcmp(r->kind, "train"))
+    json_t *spec;
+
+    if (strcmp(r->kind, "train"))
+        return err_set(err, ERR_INVALID, "job \"%s\" is a %s job: only native training takes more or "
+                       "fewer workers while it runs", r->name, r->kind);
+    if (!r->live)
         return 0;
-    return err_set(err, ERR_INVALID, "job \"%s\" is a %s job: only native training takes more or fewer "
-                   "workers while it runs", r->name, r->kind);
+    if (job_spec_of(db, r->id, &spec, err) < 0)
+        return -(int)err->code;
+    const json_t *max = json_object_get(json_object_get(spec, "workers"), "max");
+    int alone = !max || json_integer_value(max) <= 1;
+    json_decref(spec);
+    if (alone)
+        return err_set(err, ERR_CONFLICT, "job \"%s\" was started as one process, which nobody can "
+                       "join (submit it with --workers 1..N)", r->name);
+    return 0;
 }
 
 int jobs_resize(struct server *s, const char *project, const char *name, int min, int max,
@@ -353,7 +365,7 @@ int jobs_resize(struct server *s, const char *project, const char *name, int min
         return err_set(err, ERR_INVALID, "workers: %d..%d is no range of workers (1..4096)", min,
                        max);
     OWN_JSON json_t *body = json_pack("{s:{s:i, s:i}}", "workers", "min", min, "max", max);
-    return ask(s, &(struct asked){ project, name, "job.resized", body, false, is_training }, err);
+    return ask(s, &(struct asked){ project, name, "job.resized", body, false, can_resize }, err);
 }
 
 /* ------------------------------------------------------------ delete */

@@ -72,7 +72,7 @@ int jobs_cancel(struct server *s, const char *project, const char *name, const c
 /* `labels` takes the place of all there were; its values are texts. */
 int jobs_patch_labels(struct server *s, const char *project, const char *name,
                       const json_t *labels, struct err *err);
-/* Of native training; ERR_INVALID for other kinds. */
+/* Of native training; ERR_INVALID for other kinds, ERR_CONFLICT for one that runs as one process. */
 int jobs_resize(struct server *s, const char *project, const char *name, int min, int max,
                 struct err *err);
 /* An ended one, with logs and work. */

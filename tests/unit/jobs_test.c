@@ -306,6 +306,30 @@ static void a_deleted_job_is_gone_with_its_files_and_its_number_is_not_given_aga
     end(&f);
 }
 
+static void only_training_that_others_can_join_is_resized(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct err err = { 0 };
+    begin(&f);
+    submit_named(&f, "p", "program");
+    assert_fails(jobs_resize(&f.server, "p", "program", 1, 2, &err), ERR_INVALID);
+    for (int max = 1; max <= 4; max += 3) {
+        OWN_JSON json_t *spec = json_pack("{s:s, s:{s:s}, s:{s:i, s:i}}", "kind", "train", "train",
+                                          "spec", "x", "workers", "min", 1, "max", max);
+        const char *name = max > 1 ? "many" : "one";
+        assert_ok(jobs_submit(&f.server, "p", name, spec, NULL, &err));
+        assert_ok(jobs_append(&f.server, "p", name, "job.preparing", json_pack("{s:i}", "attempt", 1),
+                              &err));
+    }
+    assert_fails(jobs_resize(&f.server, "p", "one", 1, 2, &err), ERR_CONFLICT);
+    assert_ok(jobs_resize(&f.server, "p", "many", 2, 8, &err));
+    assert_ok(jobs_resize(&f.server, "p", "many", 2, 8, &err));
+    assert_int_equal(events_of(&f, "many"), 3);
+    assert_fails(jobs_resize(&f.server, "p", "many", 3, 2, &err), ERR_INVALID);
+    end(&f);
+}
+
 static int spoil(sqlite3 *db, void *arg, struct err *err)
 {
     (void)arg;
@@ -386,5 +410,6 @@ CHECK_MAIN(each_order_of_events_leads_to_its_state_and_repeats_are_not_kept,
            a_name_is_taken_once_in_a_project_and_made_when_there_is_none,
            a_wrong_document_is_refused_with_its_key, lists_are_paged_and_filtered_newest_first,
            a_deleted_job_is_gone_with_its_files_and_its_number_is_not_given_again,
+           only_training_that_others_can_join_is_resized,
            a_row_that_is_not_what_its_events_say_is_found,
            fifty_thousand_queued_jobs_are_listed_at_once)
