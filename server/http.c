@@ -295,6 +295,15 @@ static void go_stalled(struct loop *l)
     }
 }
 
+static void go_again(struct loop *l)
+{
+    for (struct conn *c = l->first, *next; c; c = next) {
+        next = c->next;
+        if (c->again)
+            conn_go(c);
+    }
+}
+
 /* Closes what took too long; when draining, what is between two requests. */
 static void sweep(struct loop *l)
 {
@@ -355,12 +364,16 @@ static void *loop_thread(void *arg)
         int wait = l->next_sweep ? (left < 0 ? 0 : left < 1e6 ? (int)left : 1000000) : -1;
         if (l->n_stalled && (wait < 0 || wait > STALL_MS))
             wait = STALL_MS;
+        if (l->n_again)
+            wait = 0;
         int n = epoll_wait(l->epoll, events, EVENTS, wait);
         l->now = clock_seconds();
         update_date(l);
         for (int i = 0; i < n; i++)
             on_event(l, &events[i]);
         take_lists(l);
+        if (l->n_again)
+            go_again(l);
         if (atomic_exchange(&l->wake, false) || n == 0)
             go_stalled(l);
         const bool draining = atomic_load(&h->draining);

@@ -13,7 +13,7 @@
 #include "server/http_int.h"
 
 enum { LINGER_S = 2, LINGER_BYTES = 4 << 20, BODY_GRACE_S = 60, BODY_BYTES_PER_S = 1024,
-       STREAM_PIECE = 32 << 10 };
+       STREAM_PIECE = 32 << 10, SEND_PIECE = 1 << 20, STEPS = 100 };
 
 /* ------------------------------------------------------------ the socket */
 
@@ -106,8 +106,8 @@ void conn_close(struct conn *c)
 {
     struct loop *l = c->loop;
 
-    if (c->stalled)
-        l->n_stalled--;
+    l->n_stalled -= c->stalled;
+    l->n_again -= c->again;
     request_done(&c->q);
     if (c->tls)
         tls_end(c->tls);
@@ -598,10 +598,10 @@ static size_t push_rest(struct conn *c)
     uint64_t left = q->n - q->at;
 
     if (q->answer == ANSWER_SHARED)
-        return push(c, q->bytes + q->at, (size_t)left, false);
+        return push(c, q->bytes + q->at, left < SEND_PIECE ? (size_t)left : SEND_PIECE, false);
     off_t at = (off_t)(q->offset + q->at);
     if (!c->tls) {
-        long sent = sendfile(c->fd, q->fd, &at, left < (1 << 30) ? (size_t)left : 1 << 30);
+        long sent = sendfile(c->fd, q->fd, &at, left < SEND_PIECE ? (size_t)left : SEND_PIECE);
         if (sent > 0) {
             atomic_fetch_add_explicit(&c->loop->bytes_out, (uint64_t)sent, memory_order_relaxed);
             return (size_t)sent;
@@ -640,13 +640,12 @@ static bool go_send(struct conn *c)
         c->state = CONN_STREAM;
         return true;
     }
-    while (rest && q->at < q->n) {
-        if (!c->writable || c->broken)
-            return false;
-        size_t sent = push_rest(c);
+    if (rest && q->at < q->n) {
+        size_t sent = c->writable ? push_rest(c) : 0;
         q->at += sent;
         if (sent)
             set_deadline(c, idle_s(c));
+        return sent > 0 || (c->writable && !c->broken);
     }
     return end_answer(c);
 }
@@ -739,8 +738,14 @@ void conn_go(struct conn *c)
         [CONN_SEND] = go_send, [CONN_STREAM] = go_stream, [CONN_LINGER] = go_linger,
     };
 
-    while (c->state != CONN_BUSY && !c->broken && go[c->state](c))
-        ;
+    c->loop->n_again -= c->again;
+    c->again = false;
+    for (int steps = 0; c->state != CONN_BUSY && !c->broken && go[c->state](c); steps++)
+        if (steps == STEPS) {   /* who has so much to say lets the others in between */
+            c->again = true;
+            c->loop->n_again++;
+            return;
+        }
     if (c->state == CONN_BUSY)
         return;
     /* A client that is gone: nothing more can come of a head or a body. */

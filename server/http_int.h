@@ -143,7 +143,7 @@ struct conn {
     int fd;
     void *tls;
     enum conn_state state;
-    bool readable, writable, hung_up, eof, broken, close_after, stalled, body_failed, body_ended;
+    bool readable, writable, hung_up, eof, broken, close_after, stalled, again, body_failed, body_ended;
     double deadline, body_began;
     struct in6_addr peer;
     char *in;                           /* bytes that came: [0, in_n), of them used up to in_at */
@@ -171,7 +171,7 @@ struct loop {
     pthread_mutex_t lock;               /* of the lists that others put into */
     struct conn *done, *fresh;
     atomic_bool wake;
-    int n_stalled, n_busy;
+    int n_stalled, n_again, n_busy;
     double next_sweep;
     double now;
     char date[40];

@@ -333,7 +333,7 @@ void reply_begin(struct conn *c)
     if (q->extra.n)
         buf_append(b, q->extra.data, q->extra.n);
     ADD(b, "\r\n");
-    if (q->head.method && !strcmp(q->head.method, "HEAD"))
+    if (bare || (q->head.method && !strcmp(q->head.method, "HEAD")))
         drop_answer(q);
     else if (q->answer == ANSWER_SHARED && q->n <= KEEP_BUFFER) {
         /* Copying so little costs less than a second piece for the kernel to gather. */

@@ -97,6 +97,13 @@ static int attempt_ended(struct queue *q, const struct entry *e, const struct ru
     json_t *body = json_pack("{s:i, s:i, s:i, s:s}", "attempt", e->attempt, "code",
                              run->phase == RUN_ENDED ? run->code : -1, "signal", run->signal,
                              "reason", reason);
+    /* Over before anybody saw it run: it did all the same. */
+    if (e->state == JOB_PREPARING && run->phase == RUN_ENDED && (good || run->signal || run->code > 0)
+        && pending_add(q, e->plan.id, "attempt.started", json_pack("{s:i, s:i}", "attempt",
+                       e->attempt, "workers", e->plan.min), err) < 0) {
+        json_decref(body);
+        return -(int)err->code;
+    }
     if (pending_add(q, e->plan.id, "attempt.ended", body, err) < 0)
         return -(int)err->code;
     if (e->state == JOB_CANCELLING)
@@ -124,6 +131,21 @@ static int workers_are(struct queue *q, struct entry *e, int now, struct err *er
                        json_pack("{s:i}", "workers", now), err);
 }
 
+/* On record, once. */
+static int has_started(struct queue *q, struct entry *e, const char *dir,
+                       const struct run_state *run, struct err *err)
+{
+    if (e->state != JOB_PREPARING)
+        return 0;
+    json_t *body = json_pack("{s:i, s:i, s:s, s:i}", "attempt", e->attempt, "pid", (int)run->keeper,
+                             "dir", dir, "workers", e->train ? run->workers : e->plan.min);
+    if (run->started > 0)
+        json_object_set_new(body, "at", json_real(run->started));
+    if (e->train)
+        e->logged_now = run->workers;
+    return pending_add(q, e->plan.id, "attempt.started", body, err);
+}
+
 static int look_at(struct queue *q, struct entry *e, double now, struct err *err)
 {
     struct run_state run = { 0 };
@@ -147,6 +169,9 @@ static int look_at(struct queue *q, struct entry *e, double now, struct err *err
     case RUN_PREPARING:
         return 0;
     case RUN_ENDED:
+        /* One that was over before anybody looked has run all the same. */
+        if (run.started > 0 && has_started(q, e, dir, &run, err) < 0)
+            return -(int)err->code;
         return attempt_ended(q, e, &run, now, err);
     case RUN_LOST:
         /* What it left behind is ended before another attempt may begin. */
@@ -155,15 +180,8 @@ static int look_at(struct queue *q, struct entry *e, double now, struct err *err
     case RUN_RUNNING:
         break;
     }
-    if (e->state == JOB_PREPARING) {
-        json_t *body = json_pack("{s:i, s:i, s:s, s:i}", "attempt", e->attempt, "pid",
-                                 (int)run.keeper, "dir", dir, "workers",
-                                 e->train ? run.workers : e->plan.min);
-        if (pending_add(q, e->plan.id, "attempt.started", body, err) < 0)
-            return -(int)err->code;
-        if (e->train)
-            e->logged_now = run.workers;
-    }
+    if (has_started(q, e, dir, &run, err) < 0)
+        return -(int)err->code;
     if (!e->train)
         return 0;
     e->plan.settled = run.workers > 0;
