@@ -97,13 +97,6 @@ static int attempt_ended(struct queue *q, const struct entry *e, const struct ru
     json_t *body = json_pack("{s:i, s:i, s:i, s:s}", "attempt", e->attempt, "code",
                              run->phase == RUN_ENDED ? run->code : -1, "signal", run->signal,
                              "reason", reason);
-    /* Over before anybody saw it run: it did all the same. */
-    if (e->state == JOB_PREPARING && run->phase == RUN_ENDED && (good || run->signal || run->code > 0)
-        && pending_add(q, e->plan.id, "attempt.started", json_pack("{s:i, s:i}", "attempt",
-                       e->attempt, "workers", e->plan.min), err) < 0) {
-        json_decref(body);
-        return -(int)err->code;
-    }
     if (pending_add(q, e->plan.id, "attempt.ended", body, err) < 0)
         return -(int)err->code;
     if (e->state == JOB_CANCELLING)
