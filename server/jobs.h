@@ -8,7 +8,7 @@
  *   3. `uid` is the number of the job's first event: no other job ever has it, nor its directory.
  *
  * Types: job.submitted {project, name, spec}; job.preparing {attempt, workers, what}, before that
- * attempt is started; attempt.started {attempt, pid, dir, workers}; worker.joined and worker.left
+ * attempt is started; attempt.started {attempt, pid, dir, workers, at}; worker.joined and worker.left
  * {workers: how many there are now}; job.scaled {workers: how many it may have from now on};
  * attempt.ended {attempt, code, signal, reason}; job.retrying {at}; job.cancel_requested {by};
  * job.resized {workers: {min, max}}; job.patched {labels}; job.ended {state, reason}.

@@ -121,7 +121,7 @@ static bool attempt_started(struct job_row *r, double t, const json_t *body)
     r->attempt = attempt;
     r->live = true;
     if (r->started == 0)
-        r->started = t;
+        r->started = number_of(body, "at", t);
     r->now = int_of(body, "workers", r->now);
     if (r->state != JOB_CANCELLING)
         r->state = JOB_RUNNING;
