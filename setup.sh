@@ -17,7 +17,8 @@ build_packages="gcc make meson ninja-build pkg-config libc6-dev libjansson-dev l
     bubblewrap libcmocka-dev python3 python3-pip python3-venv
     dataset-fashion-mnist"
 # iproute2 and nftables: the tests make hosts out of network namespaces, and lose packets between them.
-test_packages="clang clang-format libclang-rt-dev iproute2 nftables"
+# curl and openssl: calls as the guides show them, and a certificate to test TLS with.
+test_packages="clang clang-format libclang-rt-dev iproute2 nftables curl openssl"
 # What the tests look at the console with; they are skipped where there is none.
 browser_packages="chromium fonts-dejavu-core"
 # Debian's PyTorch is the CPU build, a small part of the size of PyPI's. Only the test of

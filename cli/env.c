@@ -1,6 +1,7 @@
 /* cli/env.c - muster env: what points gcloud, gcsfs, pandas, kfp and muster itself to the server */
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -109,6 +110,53 @@ static void add_value(struct buf *b, const char *form, const struct client *c, c
     }
 }
 
+/* ------------------------------------------------------------ a gcloud where there is none */
+
+static bool on_path(const char *name)
+{
+    const char *path = getenv("PATH");
+
+    for (; path && *path; path += strcspn(path, ":"), path += *path == ':') {
+        OWN_MEM char *file = NULL;
+        if (asprintf(&file, "%.*s/%s", (int)strcspn(path, ":"), path, name) >= 0
+            && access(file, X_OK) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* muster knows gcloud's words when it is called by that name: DATA/bin/gcloud is a link to it. */
+static void offer_gcloud(const struct client *c)
+{
+    OWN_MEM char *bin = NULL, *link = NULL, *self = realpath("/proc/self/exe", NULL);
+    struct err none = { 0 };
+
+    if (on_path("gcloud") || !self || asprintf(&bin, "%s/bin", c->data_dir) < 0
+        || asprintf(&link, "%s/gcloud", bin) < 0 || files_mkdir(bin, &none) < 0)
+        return;
+    unlink(link);
+    if (symlink(self, link) < 0)
+        return;
+    printf("export PATH=");
+    print_quoted(bin);
+    printf(":\"$PATH\"\n");
+}
+
+static int print_unset(struct err *err)
+{
+    OWN_MEM char *dir = client_data_dir(NULL);
+
+    if (!dir)
+        return err_set(err, ERR_NOMEM, "no memory for a path");
+    printf("unset");
+    for (int i = 0; i < VARS; i++)
+        printf(" %s", vars[i].name);
+    printf("\nexport PATH=\"${PATH#");
+    print_quoted(dir);
+    printf("/bin:}\"\n");
+    return 0;
+}
+
 static int run(struct cli *cli, int argc, char **argv, struct err *err)
 {
     struct args a = { 0 };
@@ -120,13 +168,8 @@ static int run(struct cli *cli, int argc, char **argv, struct err *err)
         return n;
     if (n != 0)
         return cli_usage(&command_env, err);
-    if (a.unset) {
-        printf("unset");
-        for (int i = 0; i < VARS; i++)
-            printf(" %s", vars[i].name);
-        printf("\n");
-        return 0;
-    }
+    if (a.unset)
+        return print_unset(err);
     /* The project of an earlier `muster env` is this one's, too, unless another is named. */
     if (a.project)
         setenv("MUSTER_PROJECT", a.project, 1);
@@ -142,6 +185,7 @@ static int run(struct cli *cli, int argc, char **argv, struct err *err)
         print_quoted(value.data ? value.data : "");
         printf("\n");
     }
+    offer_gcloud(c);
     if (cli->out_is_terminal)
         fprintf(stderr, "# to set all this in your shell:  eval \"$(muster env)\"\n");
     return 0;
@@ -152,7 +196,8 @@ const struct command command_env = {
     .args = "",
     .summary = "print the exports that point gcloud, gcsfs, pandas and kfp to the server",
     .example = "eval \"$(muster env)\"\neval \"$(muster env --unset)\"",
-    .more = "The values hold the token: whoever reads them may do what you may do.",
+    .more = "The values hold the token: whoever reads them may do what you may do. Where there is no gcloud,\n"
+            "muster itself goes by that name.",
     .options = options,
     .run = run,
 };

@@ -242,10 +242,11 @@ def test_env_points_clients_here_and_takes_it_back(server, muster):
     out = muster("env", "--project", "it-s-ours", env={**server.env, "MUSTER_TOKEN": token}).stdout
     file = next(line.split("'")[1] for line in out.splitlines() if "TOKEN_FILE" in line)
     assert open(file).read().strip() == token and os.stat(file).st_mode & 0o077 == 0
-    script = f"{out}\n{muster('env', '--unset').stdout}\nenv"
+    script = f"{out}\ntype -p gcloud\n{muster('env', '--unset', env=server.env).stdout}\necho PATH=$PATH; env"
     left = subprocess.run(["bash", "-c", script], text=True, capture_output=True, check=True,
                           env={"PATH": os.environ["PATH"]}).stdout
-    assert "CLOUDSDK" not in left and token not in left
+    assert "CLOUDSDK" not in left and token not in left and left.splitlines()[0].endswith("gcloud")
+    assert f"PATH={os.environ['PATH']}\n" in left
 
 
 def test_without_a_server_commands_say_what_to_do(muster, tmp_path):
