@@ -5,6 +5,8 @@
 #include <string.h>
 #include <strings.h>
 
+enum { BLANKS_MAX = 256 };      /* after a boundary */
+
 /* ------------------------------------------------------------ headers */
 
 /* Where a parameter's value begins ("boundary" in "multipart/related; boundary=x"); NULL: none. */
@@ -83,15 +85,13 @@ static long preamble(const struct step *s)
     const char *mark = m->delimiter + 1;        /* without the line end: it may be the first line */
     size_t n_mark = m->n_delimiter - 1;
 
-    if (s->n >= n_mark && !memcmp(s->p, mark, n_mark)) {
+    if (!m->mid_line && s->n >= n_mark && !memcmp(s->p, mark, n_mark)) {
         m->state = PART_BOUNDARY;
         return (long)n_mark;
     }
     const char *line = memchr(s->p, '\n', s->n);
-    if (line)
-        return line - s->p + 1;
-    /* A preamble without a line end that is longer than any boundary is none. */
-    return s->n > 4096 ? (long)s->n : 0;
+    m->mid_line = !line && (m->mid_line || s->n >= n_mark);
+    return line ? line - s->p + 1 : m->mid_line ? (long)s->n : 0;
 }
 
 /* What follows a boundary: "--" at the end, else the line end. */
@@ -103,9 +103,9 @@ static long boundary(const struct step *s, struct err *err)
         s->m->state = PART_EPILOGUE;
         return 2;
     }
-    if (!(line = memchr(s->p, '\n', s->n)))
-        return s->n > 256 ? err_set(err, ERR_INVALID, "a boundary of the multipart body is followed "
-                                    "by other text") : 0;
+    if (!(line = memchr(s->p, '\n', s->n < BLANKS_MAX ? s->n : BLANKS_MAX)))
+        return s->n >= BLANKS_MAX ? err_set(err, ERR_INVALID, "a boundary of the multipart body is "
+                                            "followed by other text") : 0;
     s->m->crlf = line > s->p && line[-1] == '\r';
     s->m->state = PART_HEAD;
     return line - s->p + 1;

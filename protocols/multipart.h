@@ -26,6 +26,7 @@ struct multipart {
     size_t n_delimiter;
     enum { PART_PREAMBLE, PART_BOUNDARY, PART_HEAD, PART_DATA, PART_EPILOGUE } state;
     bool crlf;
+    bool mid_line;              /* of the preamble */
     bool data_begun;
     struct buf hold;            /* bytes that are not told yet */
 };

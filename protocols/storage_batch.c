@@ -2,91 +2,12 @@
 #include <ctype.h>
 #include <string.h>
 
+#include "protocols/batch.h"
 #include "protocols/multipart.h"
-#include "protocols/storage_batch.h"
 #include "protocols/storage_int.h"
 #include "server/server.h"
 
 enum { CALLS_MAX = 1000 };
-
-/* ------------------------------------------------------------ one call as text */
-
-/* Decoded, the caller's; NULL: an escape is broken or stands for NUL, or there is no memory. */
-static char *decoded(const char *text, size_t n, bool plus)
-{
-    OWN_MEM char *out = malloc(n + 1);
-    char *to = out;
-
-    for (size_t i = 0; out && i < n; i++) {
-        unsigned v;
-        if (text[i] != '%') {
-            *to++ = plus && text[i] == '+' ? ' ' : text[i];
-            continue;
-        }
-        if (n - i < 3 || !isxdigit((unsigned char)text[i + 1]) ||
-            !isxdigit((unsigned char)text[i + 2]) || sscanf(text + i + 1, "%2x", &v) != 1 || v == 0)
-            return NULL;
-        *to++ = (char)v;
-        i += 2;
-    }
-    if (out)
-        *to = '\0';
-    return TAKE(out);
-}
-
-/* "http://host/k/TOKEN/storage/v1/..." becomes "/storage/v1/..." */
-static char *cut_address(char *target)
-{
-    char *scheme = strstr(target, "://");
-
-    if (scheme && scheme - target <= 5) {
-        target = strchr(scheme + 3, '/');
-        if (!target)
-            return NULL;
-    }
-    if (!strncmp(target, "/k/", 3)) {
-        target = strchr(target + 3, '/');
-        if (!target)
-            return NULL;
-    }
-    return target;
-}
-
-int batch_parse(char *text, size_t n, struct batch_call *out, struct err *err)
-{
-    struct batch_call c = { 0 };
-    char *line = memchr(text, '\n', n);
-
-    if (memchr(text, 0, n) || !line)
-        return err_set(err, ERR_INVALID, "a part of the batch has no request line");
-    *line = '\0';
-    line[-(line > text && line[-1] == '\r')] = '\0';
-    c.method = text;
-    char *target = strchr(text, ' ');
-    char *version = target ? strchr(target + 1, ' ') : NULL;
-    if (!version || strncmp(version + 1, "HTTP/", 5))
-        return err_set(err, ERR_INVALID, "a part of the batch begins with METHOD ADDRESS HTTP/1.1");
-    *target++ = '\0';
-    *version = '\0';
-    if (!(c.path = cut_address(target)) || *c.path != '/')
-        return err_set(err, ERR_INVALID, "the address of a part of the batch has no path");
-    if ((c.query = strchr(c.path, '?')))
-        *c.query++ = '\0';
-    /* Its headers say nothing that matters; the body comes after the empty line. */
-    char *p = line + 1, *end = text + n;
-    while (p < end) {
-        char *next = memchr(p, '\n', (size_t)(end - p));
-        size_t length = next ? (size_t)(next - p) : (size_t)(end - p);
-        bool empty = length == 0 || (length == 1 && *p == '\r');
-        p += length + (next != NULL);
-        if (empty)
-            break;
-    }
-    c.body = p;
-    c.n_body = (size_t)(end - p);
-    *out = c;
-    return 0;
-}
 
 /* ------------------------------------------------------------ which operation */
 
@@ -133,7 +54,7 @@ static bool fits(struct arguments *a, const char *pattern, const char *path)
         } else {
             bool rest = pattern[n - 2] == '*';
             m = rest ? strlen(path) : m;
-            if (m == 0 || !set_argument(a, pattern + 1, n - 2 - rest, decoded(path, m, false)))
+            if (m == 0 || !set_argument(a, pattern + 1, n - 2 - rest, batch_decoded(path, m, false)))
                 return false;
         }
         pattern += n;
@@ -156,8 +77,8 @@ static int read_query(struct call *c, const char *text, struct err *err)
 {
     while (text && *text) {
         size_t n = strcspn(text, "&"), name_n = strcspn(text, "=&");
-        OWN_MEM char *name = decoded(text, name_n, true);
-        OWN_MEM char *value = decoded(text + name_n + (name_n < n), n - name_n - (name_n < n), true);
+        OWN_MEM char *name = batch_decoded(text, name_n, true);
+        OWN_MEM char *value = batch_decoded(text + name_n + (name_n < n), n - name_n - (name_n < n), true);
         OWN_MEM char *both = NULL;
         if (!name || !value || asprintf(&both, "%s%c%s", name, 0, value) < 0)
             return err_set(err, ERR_INVALID, "the query of a part of the batch is malformed");

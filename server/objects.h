@@ -231,7 +231,8 @@ int objects_stats(struct server *s, struct objects_stats *out, struct err *err);
 /* One round of the sweeper, as at the time `now`; how many files it removed. */
 int objects_sweep(struct objects *o, double now, int *out_removed, struct err *err);
 
-/* That every row's content is there and is what it says; for `serve --check`. */
+/* That every row's content is there and is what it says; for `serve --check`. Of the server only
+ * data_dir and store are needed. */
 int objects_check(struct server *s, struct err *err);
 
 #endif

@@ -285,7 +285,7 @@ int objects_stats(struct server *s, struct objects_stats *out, struct err *err)
 
 /* ------------------------------------------------------------ is it all there? */
 
-static int check_blob(struct objects *o, const char *sha256, int64_t size, struct err *err)
+static int check_blob(const char *dir, const char *sha256, int64_t size, struct err *err)
 {
     enum { PIECE = 1 << 20 };
     char path[PATH_MAX], found[SHA256_HEX];
@@ -293,7 +293,7 @@ static int check_blob(struct objects *o, const char *sha256, int64_t size, struc
     struct sha256 sha;
     ssize_t k;
 
-    blob_path(o, sha256, path);
+    snprintf(path, sizeof path, "%s/blobs/%.2s/%s", dir, sha256, sha256 + 2);
     OWN_FD int fd = open(path, O_RDONLY | O_CLOEXEC);
     struct stat st;
     if (!piece)
@@ -314,7 +314,7 @@ static int check_blob(struct objects *o, const char *sha256, int64_t size, struc
     return 0;
 }
 
-static int check_contents(sqlite3 *db, struct objects *o, struct err *err)
+static int check_contents(sqlite3 *db, const char *dir, struct err *err)
 {
     sqlite3_stmt *st = store_sql(db, "SELECT sha256, size, bytes FROM contents WHERE refs > 0", err);
     int rc = st ? 0 : -(int)err->code;
@@ -327,7 +327,7 @@ static int check_contents(sqlite3 *db, struct objects *o, struct err *err)
             snprintf(sha256 + 2 * i, 3, "%02x", raw[i]);
         rc = 0;
         if (size > OBJECTS_SMALL) {
-            rc = check_blob(o, sha256, size, err);
+            rc = check_blob(dir, sha256, size, err);
         } else {
             sha256_hex_of(sqlite3_column_blob(st, 2), (size_t)sqlite3_column_bytes(st, 2), found);
             if (strcmp(found, sha256))
@@ -341,10 +341,14 @@ static int check_contents(sqlite3 *db, struct objects *o, struct err *err)
 
 static int check(sqlite3 *db, void *arg, struct err *err)
 {
-    int rc = check_contents(db, arg, err);
-    if (rc < 0)
+    sqlite3_stmt *st = store_sql(db, "SELECT 1 FROM sqlite_master WHERE name = 'contents'", err);
+    int rc = st ? store_step(st, err) : -(int)err->code;
+    if (rc <= 0)
+        return rc;              /* none was ever made */
+    sqlite3_reset(st);
+    if ((rc = check_contents(db, arg, err)) < 0)
         return rc;
-    sqlite3_stmt *st = store_sql(db, "SELECT o.name, c.refs, count(*) FROM objects o LEFT JOIN "
+    st = store_sql(db, "SELECT o.name, c.refs, count(*) FROM objects o LEFT JOIN "
                                  "contents c ON c.sha256 = o.sha256 GROUP BY o.sha256 HAVING "
                                  "c.refs IS NOT count(*) LIMIT 1", err);
     if (!st || (rc = store_step(st, err)) < 0)
@@ -359,5 +363,5 @@ static int check(sqlite3 *db, void *arg, struct err *err)
 
 int objects_check(struct server *s, struct err *err)
 {
-    return store_read(s->store, check, s->objects, err);
+    return store_read(s->store, check, (void *)s->data_dir, err);
 }

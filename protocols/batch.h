@@ -1,7 +1,8 @@
-/* protocols/storage_batch.h - one call of a batch as text; its parser, for tests */
-#ifndef MUSTER_PROTOCOLS_STORAGE_BATCH_H
-#define MUSTER_PROTOCOLS_STORAGE_BATCH_H
+/* protocols/batch.h - one call of a batch as text */
+#ifndef MUSTER_PROTOCOLS_BATCH_H
+#define MUSTER_PROTOCOLS_BATCH_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "base/err.h"
@@ -16,5 +17,8 @@ struct batch_call {
 /* "DELETE http://host/k/TOKEN/storage/v1/b/B/o/O HTTP/1.1", headers, an empty line, the body. The text
  * has a NUL after its n bytes. */
 int batch_parse(char *text, size_t n, struct batch_call *out, struct err *err);
+
+/* Percent-decoded, the caller's; NULL: an escape is broken or stands for NUL, or there is no memory. */
+char *batch_decoded(const char *text, size_t n, bool plus_is_blank);
 
 #endif
