@@ -7,6 +7,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/files.h"
 #include "base/http.h"
@@ -20,16 +21,28 @@ static const char *env_of(const char *name)
     return v && *v ? v : NULL;
 }
 
+/* Whole: jobs and other programs are told it, from other directories. */
+static char *absolute(char *path)
+{
+    OWN_MEM char *relative = path, *here = NULL;
+    char *out;
+
+    if (!path || path[0] == '/')
+        return TAKE(relative);
+    here = getcwd(NULL, 0);
+    return here && asprintf(&out, "%s/%s", here, relative) >= 0 ? out : NULL;
+}
+
 char *client_data_dir(const char *option)
 {
     const char *dir = option ? option : env_of("MUSTER_DATA_DIR"), *xdg = env_of("XDG_DATA_HOME");
     char *out = NULL;
 
     if (dir)
-        return files_resolve(NULL, dir);
+        return absolute(files_resolve(NULL, dir));
     if (xdg && asprintf(&out, "%s/muster", xdg) < 0)
         out = NULL;
-    return xdg ? out : files_resolve(NULL, "~/.local/share/muster");
+    return absolute(xdg ? out : files_resolve(NULL, "~/.local/share/muster"));
 }
 
 /* ------------------------------------------------------------ finding it */

@@ -206,6 +206,48 @@ static int let_go(int word, const char *dir, const struct err *how)
     return n == (ssize_t)sizeof *how ? 0 : -1;
 }
 
+/* Signals are blocked before the first thread is made, and taken here. */
+static void take_signals(sigset_t *out)
+{
+    struct sigaction hup;
+
+    sigemptyset(out);
+    sigaddset(out, SIGTERM);
+    sigaddset(out, SIGINT);
+    if (sigaction(SIGHUP, NULL, &hup) == 0 && hup.sa_handler != SIG_IGN)        /* not under nohup */
+        sigaddset(out, SIGHUP);
+    pthread_sigmask(SIG_BLOCK, out, NULL);
+    signal(SIGPIPE, SIG_IGN);
+}
+
+/* `word`: where to tell the parent that it is up, when there is one. */
+static int serve(const struct args *a, const struct server_config *config, int word,
+                 struct err *err)
+{
+    struct server s;
+    sigset_t signals;
+    int got;
+
+    take_signals(&signals);
+    int rc = server_start(&s, config, protocols, err);
+    if (rc == 0)
+        greet(s.address, s.data_dir, auth_root_token(s.auth));
+    else if (!a->detach)
+        return rc;
+    if (a->detach && (let_go(word, config->data_dir, rc < 0 ? err : &(struct err){ 0 }) < 0 || rc < 0))
+        _exit(1);               /* the parent has told why */
+    log_event(LEVEL_INFO, "server.started", "{s:s, s:s, s:i}", "address", s.address, "data_dir",
+              s.data_dir, "pid", (int)getpid());
+    notify("READY=1\n");
+    sigwait(&signals, &got);
+    log_event(LEVEL_INFO, "server.stopping", "{s:s}", "signal", strsignal(got));
+    notify("STOPPING=1\n");
+    pthread_sigmask(SIG_UNBLOCK, &signals, NULL);       /* the second one ends it at once */
+    server_stop(&s, DRAIN_MS);
+    log_event(LEVEL_INFO, "server.stopped", "{}");
+    return 0;
+}
+
 static int run(struct cli *c, int argc, char **argv, struct err *err)
 {
     struct args a = { .port = -1 };
@@ -245,34 +287,7 @@ static int run(struct cli *c, int argc, char **argv, struct err *err)
             return rc == -ERR_CONFLICT && greet_running(dir) ? 0 : rc;
         log_open(LOG_JSON, a.debug ? LEVEL_DEBUG : LEVEL_INFO);
     }
-    /* Blocked before the first thread is made: they are taken here, one by one. */
-    sigset_t signals;
-    sigemptyset(&signals);
-    sigaddset(&signals, SIGTERM);
-    sigaddset(&signals, SIGINT);
-    sigaddset(&signals, SIGHUP);
-    pthread_sigmask(SIG_BLOCK, &signals, NULL);
-    signal(SIGPIPE, SIG_IGN);
-
-    struct server s;
-    int rc = server_start(&s, &config, protocols, err);
-    if (rc == 0)
-        greet(s.address, s.data_dir, auth_root_token(s.auth));
-    else if (!a.detach)
-        return rc;
-    if (a.detach && (let_go(word, dir, rc < 0 ? err : &(struct err){ 0 }) < 0 || rc < 0))
-        _exit(1);               /* the parent has told why */
-    log_event(LEVEL_INFO, "server.started", "{s:s, s:s, s:i}", "address", s.address, "data_dir",
-              s.data_dir, "pid", (int)getpid());
-    notify("READY=1\n");
-    int got;
-    sigwait(&signals, &got);
-    log_event(LEVEL_INFO, "server.stopping", "{s:s}", "signal", strsignal(got));
-    notify("STOPPING=1\n");
-    pthread_sigmask(SIG_UNBLOCK, &signals, NULL);       /* the second one ends it at once */
-    server_stop(&s, DRAIN_MS);
-    log_event(LEVEL_INFO, "server.stopped", "{}");
-    return 0;
+    return serve(&a, &config, word, err);
 }
 
 const struct command command_serve = {

@@ -1,6 +1,7 @@
 """muster serve: starts, answers, says where it is, ends as asked."""
 import json
 import os
+import signal
 import socket
 import subprocess
 import time
@@ -280,3 +281,30 @@ def test_units_for_systemd_are_installed(muster, tmp_path):
     assert (tmp_path / start.split("=")[1].split()[0].lstrip("/")).exists()
     assert "Type=notify" in text and "KillMode=process" in text
     assert str(service.parent).endswith("lib/systemd/user")
+
+
+def test_it_outlives_the_terminal_where_that_is_asked_for(muster, tmp_path):
+    with Server(muster, tmp_path / "data") as server:
+        server.process.send_signal(signal.SIGHUP)
+        assert server.process.wait(20) == 0
+    script = tmp_path / "nohup"
+    script.write_text(f'#!/bin/sh\ntrap "" HUP\nexec {muster.path} "$@"\n')
+    script.chmod(0o755)
+    with Server(str(script), tmp_path / "other") as server:
+        server.process.send_signal(signal.SIGHUP)
+        time.sleep(0.3)
+        assert server.call("GET", "/healthz", token="")[0] == 200
+
+
+def test_a_data_directory_may_be_named_from_where_one_is(muster, tmp_path):
+    p = subprocess.Popen([muster.path, "serve", "--data-dir", "here", "--port", "0"], cwd=tmp_path,
+                         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        until = time.monotonic() + 20
+        while not (tmp_path / "here/server.json").exists() and time.monotonic() < until:
+            time.sleep(0.01)
+        out = muster("env", env={"MUSTER_DATA_DIR": "here"}, cwd=tmp_path).stdout
+        assert f"'{tmp_path}/here/token'" in out
+    finally:
+        p.terminate()
+        p.wait(20)
