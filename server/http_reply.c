@@ -95,9 +95,14 @@ const char *request_base(const struct request *q)
 
     if (!q->base) {
         const char *host = *q->head.host ? q->head.host : strstr(h->server->address, "://") + 3;
-        if (asprintf(&own->base, "%s://%s%s%s", h->tls ? "https" : "http", host,
-                     q->by_prefix ? "/k/" : "", q->by_prefix ? q->token : "") < 0)
-            own->base = NULL;
+        struct buf b = BUF_INIT;        /* of every answer with a link in it: no printf */
+        buf_text(&b, h->tls ? "https://" : "http://");
+        buf_text(&b, host);
+        if (q->by_prefix) {
+            buf_text(&b, "/k/");
+            buf_text(&b, q->token);
+        }
+        own->base = buf_take(&b);
     }
     return q->base ? q->base : "";
 }

@@ -428,6 +428,7 @@ int objects_new(struct server *s, struct objects **out, struct err *err)
     if ((size_t)snprintf(o->dir, sizeof o->dir, "%s", s->data_dir) >= sizeof o->dir)
         return err_set(err, ERR_INVALID, "the data directory's path is too long");
     cache_init(o);
+    helper_init(&o->helper);
     pthread_mutex_init(&o->pins_lock, NULL);
     pthread_mutex_init(&o->sessions_lock, NULL);
     pthread_mutex_init(&o->sweep_lock, NULL);
@@ -449,6 +450,7 @@ void objects_free(struct objects *o)
         return;
     sweeper_stop(o);
     sessions_free(o);
+    helper_done(&o->helper);
     cache_done(o);
     pthread_mutex_destroy(&o->pins_lock);
     pthread_mutex_destroy(&o->sessions_lock);

@@ -9,54 +9,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "base/crc32c.h"
 #include "server/objects_int.h"
-
-/* ------------------------------------------------------------ checksums */
-
-void digests_start(struct digests *d)
-{
-    sha256_start(&d->sha256);
-    md5_init(&d->md5);
-    d->crc32c = 0;
-}
-
-void digests_add(struct digests *d, const void *bytes, size_t n)
-{
-    /* In pieces that stay in the nearest cache: the second and third pass cost no memory traffic. */
-    for (const char *p = bytes; n;) {
-        size_t piece = n < 16384 ? n : 16384;
-        sha256_add(&d->sha256, p, piece);
-        md5_update(&d->md5, piece, (const uint8_t *)p);
-        d->crc32c = crc32c_add(d->crc32c, p, piece);
-        p += piece;
-        n -= piece;
-    }
-}
-
-void digests_finish(struct digests *d, struct object *out)
-{
-    struct digests copy = *d;
-    uint8_t md5[MD5_DIGEST_SIZE];
-    uint8_t big[4] = { (uint8_t)(d->crc32c >> 24), (uint8_t)(d->crc32c >> 16),
-                       (uint8_t)(d->crc32c >> 8), (uint8_t)d->crc32c };
-
-    sha256_finish_hex(&copy.sha256, out->sha256);
-    md5_digest(&copy.md5, sizeof md5, md5);
-    base64_text(md5, sizeof md5, out->md5);
-    base64_text(big, sizeof big, out->crc32c);
-}
-
-int digests_compare(const struct object *o, const struct objects_put *p, struct err *err)
-{
-    if (p->crc32c && *p->crc32c && strcmp(p->crc32c, o->crc32c))
-        return err_set(err, ERR_INVALID, "Provided CRC32C \"%.40s\" doesn't match calculated CRC32C "
-                       "\"%s\".", p->crc32c, o->crc32c);
-    if (p->md5 && *p->md5 && strcmp(p->md5, o->md5))
-        return err_set(err, ERR_INVALID, "Provided MD5 hash \"%.40s\" doesn't match calculated MD5 "
-                       "hash \"%s\".", p->md5, o->md5);
-    return 0;
-}
 
 /* ------------------------------------------------------------ files */
 
@@ -86,12 +39,12 @@ int write_all(int fd, const void *bytes, size_t n, const char *what, struct err 
     return 0;
 }
 
-static int sync_folder(const char *path, struct err *err)
+int sync_folder(const char *path, struct err *err)
 {
     OWN_FD int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 
     if (fd < 0 || fsync(fd) < 0)
-        return file_error("syncing a folder of blobs", err);
+        return file_error("syncing a folder", err);
     return 0;
 }
 
@@ -244,7 +197,7 @@ static int spill(struct content *c, struct err *err)
 
 int content_add(struct content *c, const void *bytes, size_t n, struct err *err)
 {
-    digests_add(&c->digests, bytes, n);
+    digests_add(&c->objects->helper, &c->digests, bytes, n);
     c->size += (int64_t)n;
     if (c->fd < 0 && c->size <= OBJECTS_SMALL) {
         buf_append(&c->small, bytes, n);

@@ -18,6 +18,16 @@ struct pin {                    /* content that is between its rename and its ro
     struct pin *next;
 };
 
+struct digest_helper {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    pthread_t thread;
+    bool runs, stop, taken;
+    struct md5_ctx *md5;        /* what to do; NULL: nothing */
+    const uint8_t *bytes;
+    size_t n;
+};
+
 struct kept;
 struct cache_shard {
     pthread_mutex_t lock;
@@ -37,6 +47,8 @@ struct objects {
 
     struct cache_shard shards[CACHE_SHARDS];
     struct cache_mark marks[CACHE_MARKS];
+
+    struct digest_helper helper;
 
     pthread_mutex_t pins_lock;
     struct pin *pins;
@@ -94,7 +106,7 @@ void hex_bytes(const char *hex, uint8_t out[SHA256_BYTES]);
 /* Bytes to base64, as text. */
 void base64_text(const void *bytes, size_t n, char *out);
 
-/* ------------------------------------------------------------ objects_blob.c */
+/* ------------------------------------------------------------ objects_digest.c */
 
 struct digests {
     struct sha256 sha256;
@@ -102,11 +114,16 @@ struct digests {
     uint32_t crc32c;
 };
 void digests_start(struct digests *d);
-void digests_add(struct digests *d, const void *bytes, size_t n);
+void digests_add(struct digest_helper *h, struct digests *d, const void *bytes, size_t n);
 void digests_finish(struct digests *d, struct object *out);     /* of a copy: d may go on */
 int digests_compare(const struct object *o, const struct objects_put *p, struct err *err);
+void helper_init(struct digest_helper *h);
+void helper_done(struct digest_helper *h);
+
+/* ------------------------------------------------------------ objects_blob.c */
 
 void blob_path(const struct objects *o, const char *sha256, char out[PATH_MAX]);
+int sync_folder(const char *path, struct err *err);
 int write_all(int fd, const void *bytes, size_t n, const char *what, struct err *err);
 /* Syncs the file and gives it its name among the blobs; then `put` runs while the sweeper keeps
  * off. */

@@ -101,7 +101,7 @@ static void session_path(const struct objects *o, const char *id, char out[PATH_
     snprintf(out, PATH_MAX, "%s/uploads/s-%s", o->dir, id);
 }
 
-static int digest_file(struct live *l, int64_t n, struct err *err)
+static int digest_file(struct objects *o, struct live *l, int64_t n, struct err *err)
 {
     enum { PIECE = 1 << 20 };
     OWN_MEM char *piece = malloc(PIECE);
@@ -117,7 +117,7 @@ static int digest_file(struct live *l, int64_t n, struct err *err)
             return err_set(err, ERR_IO, "cannot read an upload: %s", strerror(errno));
         if (k == 0)
             break;              /* shorter than its row says: the client goes on from there */
-        digests_add(&l->digests, piece, (size_t)k);
+        digests_add(&o->helper, &l->digests, piece, (size_t)k);
         l->size += k;
     }
     return 0;
@@ -137,7 +137,7 @@ static int live_load(struct objects *o, struct live *l, struct err *err)
     l->fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (l->fd < 0)
         return err_set(err, ERR_IO, "cannot open a file for an upload: %s", strerror(errno));
-    if (digest_file(l, l->synced, err) < 0)
+    if (digest_file(o, l, l->synced, err) < 0)
         return -(int)err->code;
     l->ready = true;
     return 0;
@@ -335,7 +335,7 @@ int session_add(struct session *u, const void *bytes, size_t n, struct err *err)
             p += k, left -= (size_t)k;
     }
     if (rc == 0) {
-        digests_add(&l->digests, bytes, n);
+        digests_add(&u->objects->helper, &l->digests, bytes, n);
         l->size += (int64_t)n;
     } else if (ftruncate(l->fd, l->size) < 0) {
         l->ready = false;       /* looked at again by the next request */
@@ -351,12 +351,16 @@ int session_sync(struct session *u, struct err *err)
     if (take(u, err) < 0)
         return -(int)err->code;
     struct row r = { .id = l->id, .synced = l->size };
+    char folder[PATH_MAX];
     int rc = 0;
     if (l->size != l->synced) {
         store_point("objects.session-sync");
+        snprintf(folder, sizeof folder, "%s/uploads", u->objects->dir);
         if (fdatasync(l->fd) < 0)
             rc = err_set(err, ERR_IO, "syncing an upload: %s", strerror(errno));
-        else
+        else if (l->synced == 0)        /* its name, too, has to be there after a power cut */
+            rc = sync_folder(folder, err);
+        if (rc == 0)
             rc = store_write(u->objects->server->store, row_touch, &r, err);
     }
     if (rc == 0)
