@@ -258,6 +258,8 @@ static int run(struct cli *c, int argc, char **argv, struct err *err)
         return n;
     if (n != 0)
         return cli_usage(&command_serve, err);
+    if (a.port < -1 || a.header_timeout < 0 || a.idle_timeout < 0 || a.connections < 0 || a.per_host < 0)
+        return err_set(err, ERR_INVALID, "a port, a time-out and a limit are 0 or more");
     if (!a.tls_cert != !a.tls_key)
         return err_set(err, ERR_INVALID, "--tls-cert and --tls-key go together");
     OWN_MEM char *dir = client_data_dir(a.data_dir);

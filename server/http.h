@@ -95,7 +95,7 @@ int respond_empty(struct request *q, int status);
 int respond_shared(struct request *q, int status, const char *type, const void *bytes, size_t n,
                    void (*release)(void *arg), void *arg);
 /* A stream (server-sent events, a followed log): `more` is called on a loop thread; it returns bytes
- * written, 0: nothing now (it is asked again after http_wake, or every 200 ms), -1: the end. */
+ * written, 0: nothing now (it is asked again after http_wake, or every 50 ms), -1: the end. */
 int respond_stream(struct request *q, int status, const char *type,
                    long (*more)(void *arg, char *out, size_t max), void *arg,
                    void (*free_arg)(void *arg));

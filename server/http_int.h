@@ -172,7 +172,7 @@ struct loop {
     struct conn *done, *fresh;
     atomic_bool wake;
     int n_stalled, n_again, n_busy;
-    double next_sweep;
+    double next_sweep, next_look;       /* when to close what is late, to ask streams for more */
     double now;
     char date[40];
     long date_s;
