@@ -1,5 +1,5 @@
-/* base/crc32c.c - CRC-32C: by the processor's own instruction where there is one, else eight bytes at a
- * time from tables that are made on first use
+/* base/crc32c.c - CRC-32C: by the processor's own instruction where there is one, else eight bytes
+ * at a time from tables that are made on first use
  */
 #include "base/crc32c.h"
 

@@ -312,7 +312,8 @@ static int remove_all(struct storage *s, const struct gs_place *p, struct err *e
     json_t *item;
 
     buf_printf(&folder, "%s%s", p->name, n && p->name[n - 1] != '/' ? "/" : "");
-    struct storage_query q = { .bucket = p->bucket, .prefix = has_glob(p->name) ? NULL : folder.data,
+    struct storage_query q = { .bucket = p->bucket,
+                               .prefix = has_glob(p->name) ? NULL : folder.data,
                                .glob = has_glob(p->name) ? p->name : NULL };
     if (storage_each(s, &q, collect, items, err) < 0)
         return -(int)err->code;
@@ -332,8 +333,10 @@ static int cmd_rm(struct storage *s, int n, char **paths, struct err *err)
         if (gs_parse(paths[i], &p, err) < 0)
             return -(int)err->code;
         if (!*p.name && !s->args.recursive)
-            return err_set(err, ERR_INVALID, "%.300s is a whole bucket (-r empties it, `muster storage "
-                           "rb` removes it)", paths[i]);
+            return err_set(err, ERR_INVALID,
+                           "%.300s is a whole bucket (-r empties it, `muster storage "
+                           "rb` removes it)",
+                           paths[i]);
         int rc;
         if (has_glob(p.name) || (s->args.recursive && !*p.name)) {
             rc = remove_all(s, &p, err);
@@ -428,9 +431,11 @@ const struct command command_storage = {
                "muster storage cp -r data gs://taxi/\n"
                "muster storage ls -l gs://taxi/data/\n"
                "muster storage cat gs://taxi/data/train.csv | head",
-    .more = "A PLACE is gs://BUCKET/NAME; names may hold * ? [...] and ** (quote them for the shell). A\n"
-            "file is in its bucket, or on this disk, whole or not at all; checksums are compared both\n"
-            "ways. Large files go in pieces, and are gone on with when the connection breaks.",
+    .more =
+        "A PLACE is gs://BUCKET/NAME; names may hold * ? [...] and ** (quote them for the shell). "
+        "A\n"
+        "file is in its bucket, or on this disk, whole or not at all; checksums are compared both\n"
+        "ways. Large files go in pieces, and are gone on with when the connection breaks.",
     .options = options,
     .run = run,
 };

@@ -17,12 +17,15 @@
 enum { PIECE = 8 << 20, TRIES = 6 };
 
 static const struct { const char *ending, *type; } types[] = {
-    { ".csv", "text/csv" },          { ".txt", "text/plain" },        { ".json", "application/json" },
-    { ".html", "text/html" },        { ".py", "text/x-python" },      { ".md", "text/markdown" },
-    { ".yaml", "application/yaml" }, { ".yml", "application/yaml" },  { ".png", "image/png" },
-    { ".jpg", "image/jpeg" },        { ".jpeg", "image/jpeg" },       { ".gif", "image/gif" },
-    { ".svg", "image/svg+xml" },     { ".pdf", "application/pdf" },   { ".gz", "application/gzip" },
-    { ".zip", "application/zip" },   { ".tar", "application/x-tar" },
+    { ".csv", "text/csv" },          { ".txt", "text/plain" },
+    { ".json", "application/json" }, { ".html", "text/html" },
+    { ".py", "text/x-python" },      { ".md", "text/markdown" },
+    { ".yaml", "application/yaml" }, { ".yml", "application/yaml" },
+    { ".png", "image/png" },         { ".jpg", "image/jpeg" },
+    { ".jpeg", "image/jpeg" },       { ".gif", "image/gif" },
+    { ".svg", "image/svg+xml" },     { ".pdf", "application/pdf" },
+    { ".gz", "application/gzip" },   { ".zip", "application/zip" },
+    { ".tar", "application/x-tar" },
 };
 
 static const char *type_of(const struct storage *s, const char *name)
@@ -50,7 +53,8 @@ static void progress_tell(struct progress *p, int64_t done, bool end)
 {
     double now = clock_seconds();
 
-    if (!p->storage->cli->err_is_terminal || p->storage->args.quiet || (!end && now - p->told < 0.1))
+    if (!p->storage->cli->err_is_terminal || p->storage->args.quiet ||
+        (!end && now - p->told < 0.1))
         return;
     p->told = now;
     double s = now - p->began;
@@ -75,7 +79,8 @@ struct upload {
 
 static void crc_text(uint32_t crc, char out[16])
 {
-    static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    static const char letters[] =
+        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     uint64_t bits = (uint64_t)crc << 4;         /* 32 bits in six letters */
 
     for (int i = 0; i < 6; i++)
@@ -168,7 +173,8 @@ static int64_t range_end(const char *range)
 }
 
 /* One piece; `total` -1: more comes. 1: the object is there. */
-static int session_send(struct upload *u, const char *bytes, size_t n, int64_t total, struct err *err)
+static int session_send(struct upload *u, const char *bytes, size_t n, int64_t total,
+                        struct err *err)
 {
     char range[128], of[24] = "*";
     struct http_response r = { 0 };
@@ -376,8 +382,10 @@ int storage_fetch(struct storage *s, const char *bucket, const char *name, const
         return -(int)err->code;
     crc_text(k.crc32c, crc);
     if (strcmp(crc, doc_text(doc, "crc32c")))
-        return err_set(err, ERR_AGAIN, "gs://%.222s/%.300s did not arrive as it is in the bucket, or was "
-                       "replaced meanwhile (try again)", bucket, name);
+        return err_set(err, ERR_AGAIN,
+                       "gs://%.222s/%.300s did not arrive as it is in the bucket, or was "
+                       "replaced meanwhile (try again)",
+                       bucket, name);
     return w ? file_writer_commit(w, err) : 0;
 }
 
@@ -403,9 +411,12 @@ static int safe_name(const char *name, struct err *err)
     for (const char *p = name; ; ) {
         size_t n = strcspn(p, "/");
         if (n == 0 || (n == 1 && *p == '.') || (n == 2 && !strncmp(p, "..", 2)))
-            return err_set(err, ERR_INVALID, "object \"%.300s\" has no place on this disk: its name "
-                           "leads out of the folder or is none of a file (copy it by itself, to a name "
-                           "of your choice)", name);
+            return err_set(
+                err, ERR_INVALID,
+                "object \"%.300s\" has no place on this disk: its name "
+                "leads out of the folder or is none of a file (copy it by itself, to a name "
+                "of your choice)",
+                name);
         if (!p[n])
             return 0;
         p += n + 1;
@@ -445,11 +456,12 @@ static int take_object(struct target *t, const char *bucket, const char *name, c
     OWN_BUF to = BUF_INIT;
 
     if (t->path)
-        return t->folder ? fetch_to(s, bucket, name, t->path, under, err)
-                         : storage_fetch(s, bucket, name, strcmp(t->path, "-") ? t->path : NULL, err);
+        return t->folder
+                   ? fetch_to(s, bucket, name, t->path, under, err)
+                   : storage_fetch(s, bucket, name, strcmp(t->path, "-") ? t->path : NULL, err);
     size_t n = strlen(t->place.name);
-    buf_printf(&to, "%s%s%s", t->place.name, t->folder && n && t->place.name[n - 1] != '/' ? "/" : "",
-               t->folder ? under : "");
+    buf_printf(&to, "%s%s%s", t->place.name,
+               t->folder && n && t->place.name[n - 1] != '/' ? "/" : "", t->folder ? under : "");
     OWN_MEM char *from = object_path("/storage/v1", bucket, name, "/rewriteTo");
     OWN_MEM char *path = from && to.data ? object_path(from, t->place.bucket, to.data, "") : NULL;
     if (!path)
@@ -524,8 +536,8 @@ static int put_under(struct target *t, const char *path, const char *under, stru
     OWN_BUF name = BUF_INIT;
     size_t n = strlen(t->place.name);
 
-    buf_printf(&name, "%s%s%s", t->place.name, t->folder && n && t->place.name[n - 1] != '/' ? "/" : "",
-               t->folder ? under : "");
+    buf_printf(&name, "%s%s%s", t->place.name,
+               t->folder && n && t->place.name[n - 1] != '/' ? "/" : "", t->folder ? under : "");
     if (buf_ok(&name, err) < 0)
         return -(int)err->code;
     return put_file(t->storage, path, t->place.bucket, name.data, err);
@@ -545,10 +557,12 @@ static int from_disk(struct target *t, char *source, struct err *err)
     size_t n = strlen(source);
 
     if (t->path)
-        return err_set(err, ERR_INVALID, "neither \"%.200s\" nor \"%.200s\" is in a bucket (gs://...)",
-                       source, t->path);
+        return err_set(err, ERR_INVALID,
+                       "neither \"%.200s\" nor \"%.200s\" is in a bucket (gs://...)", source,
+                       t->path);
     if (!strcmp(source, "-") && t->folder)
-        return err_set(err, ERR_INVALID, "what comes from standard input needs a name in the bucket");
+        return err_set(err, ERR_INVALID,
+                       "what comes from standard input needs a name in the bucket");
     if (!t->storage->args.recursive || !is_folder(source))
         return put_under(t, source, last_of(source), err);
     while (n > 1 && source[n - 1] == '/')

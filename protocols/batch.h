@@ -14,11 +14,12 @@ struct batch_call {
     size_t n_body;
 };
 
-/* "DELETE http://host/k/TOKEN/storage/v1/b/B/o/O HTTP/1.1", headers, an empty line, the body. The text
- * has a NUL after its n bytes. */
+/* "DELETE http://host/k/TOKEN/storage/v1/b/B/o/O HTTP/1.1", headers, an empty line, the body. The
+ * text has a NUL after its n bytes. */
 int batch_parse(char *text, size_t n, struct batch_call *out, struct err *err);
 
-/* Percent-decoded, the caller's; NULL: an escape is broken or stands for NUL, or there is no memory. */
+/* Percent-decoded, the caller's; NULL: an escape is broken or stands for NUL, or there is no
+ * memory. */
 char *batch_decoded(const char *text, size_t n, bool plus_is_blank);
 
 #endif

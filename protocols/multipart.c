@@ -68,7 +68,7 @@ void multipart_header(const char *head, const char *name, char *out, size_t size
     }
 }
 
-/* ------------------------------------------------------------ states: each uses up some of `hold` */
+/* ------------------------------------------------------------ states: each uses some of `hold` */
 
 /* Returns how many bytes are used up; 0: more is needed. */
 struct step {

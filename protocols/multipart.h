@@ -1,8 +1,8 @@
 /* protocols/multipart.h - multipart bodies, part by part, as they come
  *
- * Taken in the forms that clients send: lines end in CRLF or in LF (the first boundary decides), the
- * boundary stands bare, in double or in single quotes. A part's bytes are handed on as they are; what
- * comes before the first boundary and after the last is dropped.
+ * Taken in the forms that clients send: lines end in CRLF or in LF (the first boundary decides),
+ * the boundary stands bare, in double or in single quotes. A part's bytes are handed on as they
+ * are; what comes before the first boundary and after the last is dropped.
  */
 #ifndef MUSTER_PROTOCOLS_MULTIPART_H
 #define MUSTER_PROTOCOLS_MULTIPART_H

@@ -2,8 +2,8 @@
  *
  * DESIGN. What is asked for most, an object's metadata and the bytes of a small one, is answered on
  * the loop thread out of server/objects.h's memory: beside the object lie its answers as bytes (its
- * "faces"), made by whoever asked first. The links in the metadata repeat the address a client came by, so
- * a face is good for that address only; for another one the answer is made again.
+ * "faces"), made by whoever asked first. The links in the metadata repeat the address a client
+ * came by, so a face is good for that address only; for another one the answer is made again.
  */
 #include "protocols/storage.h"
 

@@ -54,7 +54,8 @@ static bool fits(struct arguments *a, const char *pattern, const char *path)
         } else {
             bool rest = pattern[n - 2] == '*';
             m = rest ? strlen(path) : m;
-            if (m == 0 || !set_argument(a, pattern + 1, n - 2 - rest, batch_decoded(path, m, false)))
+            if (m == 0 ||
+                !set_argument(a, pattern + 1, n - 2 - rest, batch_decoded(path, m, false)))
                 return false;
         }
         pattern += n;
@@ -78,7 +79,8 @@ static int read_query(struct call *c, const char *text, struct err *err)
     while (text && *text) {
         size_t n = strcspn(text, "&"), name_n = strcspn(text, "=&");
         OWN_MEM char *name = batch_decoded(text, name_n, true);
-        OWN_MEM char *value = batch_decoded(text + name_n + (name_n < n), n - name_n - (name_n < n), true);
+        OWN_MEM char *value =
+            batch_decoded(text + name_n + (name_n < n), n - name_n - (name_n < n), true);
         OWN_MEM char *both = NULL;
         if (!name || !value || asprintf(&both, "%s%c%s", name, 0, value) < 0)
             return err_set(err, ERR_INVALID, "the query of a part of the batch is malformed");

@@ -7,7 +7,8 @@
 
 void storage_escape(struct buf *b, const char *text)
 {
-    static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~";
+    static const char plain[] =
+        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~";
 
     for (; *text; text++) {
         size_t n = strspn(text, plain);
@@ -200,8 +201,8 @@ json_t *storage_error_doc(int status, const char *text)
     for (size_t i = 0; i < sizeof reasons / sizeof *reasons; i++)
         if (reasons[i].status == status)
             reason = reasons[i].reason;
-    return json_pack("{s:{s:i, s:s, s:[{s:s, s:s, s:s}]}}", "error", "code", status, "message", text,
-                     "errors", "message", text, "domain", "global", "reason", reason);
+    return json_pack("{s:{s:i, s:s, s:[{s:s, s:s, s:s}]}}", "error", "code", status, "message",
+                     text, "errors", "message", text, "domain", "global", "reason", reason);
 }
 
 int storage_error_status(const struct request *q, const struct err *err)

@@ -1,7 +1,7 @@
 /* protocols/storage_int.h - inside Cloud Storage's API; for storage*.c only
  *
- * An operation is a function of a call: it comes as a request of its own or as a part of a batch, and
- * cannot tell which.
+ * An operation is a function of a call: it comes as a request of its own or as a part of a batch,
+ * and cannot tell which.
  */
 #ifndef MUSTER_PROTOCOLS_STORAGE_INT_H
 #define MUSTER_PROTOCOLS_STORAGE_INT_H

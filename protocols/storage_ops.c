@@ -98,7 +98,8 @@ void call_settle(struct call *c, int rc, const struct err *err)
 /* ------------------------------------------------------------ buckets */
 
 /* The project that is meant: the query's, or the token's. A client without one writes "<none>". */
-static int project_of(const struct call *c, const char *otherwise, const char **out, struct err *err)
+static int project_of(const struct call *c, const char *otherwise, const char **out,
+                      struct err *err)
 {
     const char *asked = call_query(c, "project");
 
@@ -161,11 +162,14 @@ int storage_bucket_insert(struct call *c, struct err *err)
 
     if (!name)
         return err_set(err, ERR_INVALID, "Required: the bucket's \"name\"");
-    if (project_of(c, "default", &project, err) < 0 || storage_bucket_fields(c->body, &doc, err) < 0)
+    if (project_of(c, "default", &project, err) < 0 ||
+        storage_bucket_fields(c->body, &doc, err) < 0)
         return -(int)err->code;
     if (!auth_project_exists(c->server->auth, project))
-        return err_set(err, ERR_INVALID, "there is no project \"%.64s\" here (muster project add NAME "
-                       "makes one; \"default\" is always there)", project);
+        return err_set(err, ERR_INVALID,
+                       "there is no project \"%.64s\" here (muster project add NAME "
+                       "makes one; \"default\" is always there)",
+                       project);
     if (buckets_insert(c->server, project, name, doc, &b, err) < 0)
         return -(int)err->code;
     c->answer = storage_bucket_doc(c->base, &b);
@@ -226,8 +230,8 @@ int storage_bucket_layout(struct call *c, struct err *err)
 
     if (buckets_get(c->server, c->project, c->bucket, NULL, &b, err) < 0)
         return -(int)err->code;
-    c->answer = json_pack("{s:s, s:s, s:s, s:s, s:{s:b}}", "kind", "storage#storageLayout", "bucket",
-                          b.name, "location", "US", "locationType", "multi-region",
+    c->answer = json_pack("{s:s, s:s, s:s, s:s, s:{s:b}}", "kind", "storage#storageLayout",
+                          "bucket", b.name, "location", "US", "locationType", "multi-region",
                           "hierarchicalNamespace", "enabled", 0);
     bucket_done(&b);
     return 0;
@@ -256,7 +260,8 @@ int storage_bucket_permissions(struct call *c, struct err *err)
     if (buckets_get(c->server, c->project, c->bucket, NULL, &b, err) < 0)
         return -(int)err->code;
     bucket_done(&b);
-    c->answer = json_pack("{s:s, s:[]}", "kind", "storage#testIamPermissionsResponse", "permissions");
+    c->answer =
+        json_pack("{s:s, s:[]}", "kind", "storage#testIamPermissionsResponse", "permissions");
     if (asked)
         json_array_append_new(json_object_get(c->answer, "permissions"), json_string(asked));
     return 0;
@@ -358,7 +363,8 @@ int storage_object_delete(struct call *c, struct err *err)
     int64_t generation;
 
     c->status = 204;
-    if (call_when(c, false, &when, err) < 0 || call_number(c, "generation", 0, &generation, err) < 0)
+    if (call_when(c, false, &when, err) < 0 ||
+        call_number(c, "generation", 0, &generation, err) < 0)
         return -(int)err->code;
     return objects_delete(c->server, c->project, c->bucket, c->object, generation, &when, err);
 }
@@ -481,8 +487,10 @@ int storage_object_compose(struct call *c, struct err *err)
     if (!all)
         return err_set(err, ERR_NOMEM, "no memory to compose objects");
     if (n < 1 || n > OBJECTS_COMPOSE_MAX)
-        return err_set(err, ERR_INVALID, "The number of source components provided (%zu) is not 1 to "
-                       "%d", n, OBJECTS_COMPOSE_MAX);
+        return err_set(err, ERR_INVALID,
+                       "The number of source components provided (%zu) is not 1 to "
+                       "%d",
+                       n, OBJECTS_COMPOSE_MAX);
     if (call_when(c, false, &p.when, err) < 0 ||
         storage_object_fields(json_object_get(c->body, "destination"), &doc, err) < 0)
         return -(int)err->code;

@@ -4,10 +4,10 @@
  * `handle` is called when all have come, ends it and answers. A client that goes away midway takes
  * its struct upload with it: of a whole upload nothing stays, of a session what came.
  *
- * A request of a session says by Content-Range where its bytes belong: what is here already is passed
- * over; bytes beyond a gap are dropped, and the answer says how far it is, as one to "bytes *" does.
- * An upload ends when as many bytes are here as the Content-Range says there are; without one the
- * request is all of it.
+ * A request of a session says by Content-Range where its bytes belong: what is here already is
+ * passed over; bytes beyond a gap are dropped, and the answer says how far it is, as one to "bytes
+ * *" does. An upload ends when as many bytes are here as the Content-Range says there are; without
+ * one the request is all of it.
  */
 #include <string.h>
 
@@ -139,8 +139,8 @@ static int begin(struct upload *u, struct request *q, struct err *err)
         return 0;
     }
     if (kind && strcmp(kind, "multipart"))
-        return err_set(err, ERR_INVALID, "uploadType is media, multipart or resumable, not \"%.40s\"",
-                       kind);
+        return err_set(err, ERR_INVALID,
+                       "uploadType is media, multipart or resumable, not \"%.40s\"", kind);
     u->kind = UPLOAD_MULTIPART;
     return multipart_init(&u->multipart, type, err);
 }
@@ -280,7 +280,8 @@ static int end_whole(struct upload *u, struct request *q, struct err *err)
     struct object o;
 
     if (u->kind == UPLOAD_MULTIPART && (!multipart_ended(&u->multipart) || u->part != 2))
-        return err_set(err, ERR_INVALID, "the multipart body ends before its last boundary, or does "
+        return err_set(err, ERR_INVALID,
+                       "the multipart body ends before its last boundary, or does "
                        "not have two parts");
     read_hash(q, crc32c, md5);
     if (read_meta(u, err) < 0 || read_name(u, &p.name, err) < 0 ||
@@ -310,8 +311,8 @@ static int end_begin(struct upload *u, struct request *q, struct err *err)
         call_when(&u->call, false, &w, err) < 0)
         return -(int)err->code;
     const char *crc = checksum(crc32c, u->doc, "crc32c"), *sum = checksum(md5, u->doc, "md5Hash");
-    order = json_pack("{s:s, s:s, s:O, s:s, s:s, s:[I, I, I, I]}", "name", name, "type", type, "doc",
-                      doc, "crc32c", crc ? crc : "", "md5", sum ? sum : "", "when",
+    order = json_pack("{s:s, s:s, s:O, s:s, s:s, s:[I, I, I, I]}", "name", name, "type", type,
+                      "doc", doc, "crc32c", crc ? crc : "", "md5", sum ? sum : "", "when",
                       (json_int_t)w.generation, (json_int_t)w.not_generation,
                       (json_int_t)w.metageneration, (json_int_t)w.not_metageneration);
     if (!order)
@@ -351,9 +352,13 @@ static int make_object(struct upload *u, struct request *q, struct object *out, 
 
     read_hash(q, crc32c, md5);
     struct objects_put p = {
-        .project = u->call.project, .bucket = session_bucket(u->session), .name = said(order, "name"),
-        .type = said(order, "type"), .doc = json_object_get(order, "doc"),
-        .crc32c = checksum(crc32c, order, "crc32c"), .md5 = checksum(md5, order, "md5"),
+        .project = u->call.project,
+        .bucket = session_bucket(u->session),
+        .name = said(order, "name"),
+        .type = said(order, "type"),
+        .doc = json_object_get(order, "doc"),
+        .crc32c = checksum(crc32c, order, "crc32c"),
+        .md5 = checksum(md5, order, "md5"),
         .when = { condition(order, 0), condition(order, 1), condition(order, 2),
                   condition(order, 3), &u->call.unmet },
     };

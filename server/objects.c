@@ -17,7 +17,8 @@ static const char *const schema[] = {
     "  project TEXT NOT NULL, created REAL NOT NULL, updated REAL NOT NULL,"
     "  metageneration INTEGER NOT NULL, doc TEXT NOT NULL);"
     "CREATE INDEX buckets_of_project ON buckets (project, name);"
-    "CREATE TABLE objects (bucket INTEGER NOT NULL, name TEXT NOT NULL, generation INTEGER NOT NULL,"
+    "CREATE TABLE objects (bucket INTEGER NOT NULL, name TEXT NOT NULL, generation INTEGER NOT "
+    "NULL,"
     "  metageneration INTEGER NOT NULL, size INTEGER NOT NULL, type TEXT NOT NULL,"
     "  sha256 BLOB NOT NULL, md5 BLOB NOT NULL, crc32c INTEGER NOT NULL, created REAL NOT NULL,"
     "  updated REAL NOT NULL, deleted REAL NOT NULL, doc TEXT,"
@@ -152,8 +153,10 @@ int bucket_find(sqlite3 *db, const char *project, const char *name, struct bucke
         return rc;
     if (project && strcmp(project, b.project)) {
         bucket_done(&b);
-        return err_set(err, ERR_DENIED, "This token does not reach the bucket %.222s (it belongs to "
-                       "another project)", name);
+        return err_set(err, ERR_DENIED,
+                       "This token does not reach the bucket %.222s (it belongs to "
+                       "another project)",
+                       name);
     }
     *out = b;
     return 0;
@@ -184,9 +187,10 @@ static int insert(sqlite3 *db, void *arg, struct err *err)
             : "The requested bucket name is not available: the names of buckets are shared by all "
               "projects of this server. Choose another one.");
     }
-    int rc = store_run(db, err, "INSERT INTO buckets (name, project, created, updated, "
-                       "metageneration, doc) VALUES (?, ?, ?, ?, 1, ?)", "ssdds", c->name, c->project,
-                       c->out.created, c->out.updated, doc);
+    int rc = store_run(db, err,
+                       "INSERT INTO buckets (name, project, created, updated, "
+                       "metageneration, doc) VALUES (?, ?, ?, ?, 1, ?)",
+                       "ssdds", c->name, c->project, c->out.created, c->out.updated, doc);
     c->out.id = sqlite3_last_insert_rowid(db);
     return rc;
 }

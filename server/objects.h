@@ -1,8 +1,8 @@
 /* server/objects.h - buckets: names to content
  *
- * Content is found by its SHA-256: up to OBJECTS_SMALL bytes in the database, more in blobs/ab/cdef...,
- * once however many names lead to it. A name (bucket, object name, generation) is a row; names are
- * never part of a path. Invariants:
+ * Content is found by its SHA-256: up to OBJECTS_SMALL bytes in the database, more in
+ * blobs/ab/cdef..., once however many names lead to it. A name (bucket, object name, generation)
+ * is a row; names are never part of a path. Invariants:
  *   1. an acknowledged write is there after any crash: content synced and renamed first, then its
  *      row in one transaction, then the answer;
  *   2. what a row names is whole: bytes that do not have the announced checksum never get a row;
@@ -11,8 +11,8 @@
  *   4. who was told of a write sees it: rows and small contents that are read often are kept in
  *      memory (OBJECTS_CACHE bytes), and a write takes its name out of there before it begins.
  *
- * A bucket belongs to a project; its name is unique in the server. `project` NULL: any (the server's
- * own token); else a bucket of another one is ERR_DENIED.
+ * A bucket belongs to a project; its name is unique in the server. `project` NULL: any (the
+ * server's own token); else a bucket of another one is ERR_DENIED.
  *
  * Threads: any; what changes something waits for the disk.
  */
@@ -61,7 +61,7 @@ enum { OBJECTS_ANY = -1 };
 struct objects_when {
     int64_t generation, not_generation;         /* generation 0: there is none */
     int64_t metageneration, not_metageneration;
-    int *unmet;         /* set to 1 (2: a "not" condition) when the call fails for it, by ERR_CONFLICT */
+    int *unmet; /* set to 1 (2: a "not" condition) when the call fails for it, by ERR_CONFLICT */
 };
 #define OBJECTS_WHENEVER { OBJECTS_ANY, OBJECTS_ANY, OBJECTS_ANY, OBJECTS_ANY, NULL }
 

@@ -1,8 +1,8 @@
 /* server/objects_blob.c - content: on its way in, under its checksum, and out again
  *
- * A file is written to uploads/, synced, renamed to blobs/ab/REST, the folder synced: then its row may
- * say that it is there. From before the rename until after the row the content is pinned, so that
- * the sweeper does not take it for something that nobody names.
+ * A file is written to uploads/, synced, renamed to blobs/ab/REST, the folder synced: then its row
+ * may say that it is there. From before the rename until after the row the content is pinned, so
+ * that the sweeper does not take it for something that nobody names.
  */
 #include <errno.h>
 #include <fcntl.h>

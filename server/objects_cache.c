@@ -1,13 +1,14 @@
 /* server/objects_cache.c - live objects that are asked for often, kept in memory
  *
- * DESIGN. Entries are counted: the cache holds one reference, each answer on its way another, so what
- * is thrown out goes when the last answer has. Each shard has a lock, a table and a queue; a full
- * shard drops from the old end, passing over (once) what was used since it was last looked at.
+ * DESIGN. Entries are counted: the cache holds one reference, each answer on its way another, so
+ * what is thrown out goes when the last answer has. Each shard has a lock, a table and a queue; a
+ * full shard drops from the old end, passing over (once) what was used since it was last looked
+ * at.
  *
  * Coherence. A write takes the name out before its transaction and lets nobody put it back until it
- * is done: while marks[i].begun != .ended, all who ask read the database, which shows the old row up
- * to the commit and the new one from then on. A reader that began before a write and is done after
- * it finds the mark moved, and keeps nothing.
+ * is done: while marks[i].begun != .ended, all who ask read the database, which shows the old row
+ * up to the commit and the new one from then on. A reader that began before a write and is done
+ * after it finds the mark moved, and keeps nothing.
  */
 #include <string.h>
 

@@ -6,8 +6,9 @@
 
 /* ------------------------------------------------------------ the helper
  *
- * MD5 takes longer than the other two together and cannot be split. Of a long piece it is computed by
- * a second thread meanwhile, when that one has nothing to do; it is started by the first long piece.
+ * MD5 takes longer than the other two together and cannot be split. Of a long piece it is computed
+ * by a second thread meanwhile, when that one has nothing to do; it is started by the first long
+ * piece.
  */
 enum { WORTH_IT = 32 << 10 };
 
@@ -91,7 +92,7 @@ void digests_add(struct digest_helper *h, struct digests *d, const void *bytes, 
     bool helped = n >= WORTH_IT && helper_take(h, &d->md5, bytes, n);
     const char *p = bytes;
 
-    /* In pieces that stay in the nearest cache: the second and third pass cost no memory traffic. */
+    /* In pieces that stay in the nearest cache: further passes cost no memory traffic. */
     for (size_t left = n; left;) {
         size_t piece = left < 16384 ? left : 16384;
         sha256_add(&d->sha256, p, piece);
@@ -121,8 +122,10 @@ void digests_finish(struct digests *d, struct object *out)
 int digests_compare(const struct object *o, const struct objects_put *p, struct err *err)
 {
     if (p->crc32c && *p->crc32c && strcmp(p->crc32c, o->crc32c))
-        return err_set(err, ERR_INVALID, "Provided CRC32C \"%.40s\" doesn't match calculated CRC32C "
-                       "\"%s\".", p->crc32c, o->crc32c);
+        return err_set(err, ERR_INVALID,
+                       "Provided CRC32C \"%.40s\" doesn't match calculated CRC32C "
+                       "\"%s\".",
+                       p->crc32c, o->crc32c);
     if (p->md5 && *p->md5 && strcmp(p->md5, o->md5))
         return err_set(err, ERR_INVALID, "Provided MD5 hash \"%.40s\" doesn't match calculated MD5 "
                        "hash \"%s\".", p->md5, o->md5);

@@ -66,8 +66,9 @@ struct objects {
 
 /* ------------------------------------------------------------ objects_rows.c */
 
-#define OBJECT_COLUMNS                                                                  \
-    "name, generation, metageneration, size, type, sha256, md5, crc32c, created, updated, deleted, doc"
+#define OBJECT_COLUMNS \
+    "name, generation, metageneration, size, type, sha256, md5, crc32c, created, updated, " \
+    "deleted, doc"
 
 /* Of a row that begins with OBJECT_COLUMNS. */
 int object_of_row(sqlite3_stmt *st, const char *bucket, struct object *out, struct err *err);
@@ -99,7 +100,7 @@ int content_read_small(struct server *s, const struct object *o, int *out_fd, ch
 int content_load(sqlite3 *db, const struct object *o, char *out, struct err *err);
 
 int64_t generation_next(struct objects *o);
-/* `into` becomes what `patch` makes of it: null removes a key, objects are merged. -1: no memory. */
+/* `into` becomes what `patch` makes of it: null removes a key, objects are merged. -1: no memory */
 int doc_merge(json_t *into, const json_t *patch);
 void doc_clean(json_t *doc);    /* nulls are taken out */
 void hex_bytes(const char *hex, uint8_t out[SHA256_BYTES]);

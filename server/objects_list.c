@@ -1,4 +1,5 @@
-/* server/objects_list.c - the objects of a bucket in pages, folders made out of names; and all of them */
+/* server/objects_list.c - the objects of a bucket in pages, folders made out of names; and all of
+ * them */
 #include <errno.h>
 #include <fcntl.h>
 #include <nettle/base64.h>
@@ -23,7 +24,8 @@ static bool in_class(const char *p, const char *end, char c)
 
     for (p += not; p < end; p++) {
         if (p + 2 < end && p[1] == '-') {
-            in |= (unsigned char)p[0] <= (unsigned char)c && (unsigned char)c <= (unsigned char)p[2];
+            in |=
+                (unsigned char)p[0] <= (unsigned char)c && (unsigned char)c <= (unsigned char)p[2];
             p += 2;
         } else {
             in |= *p == c;
@@ -41,7 +43,8 @@ static bool glob(const char *g, const char *text, long *steps)
         if (*g == '*') {
             bool all = g[1] == '*';
             g += all ? 2 : 1;
-            if (all && *g == '/' && glob(g + 1, text, steps))   /* "**" and "/" also stand for nothing */
+            if (all && *g == '/' &&
+                glob(g + 1, text, steps)) /* "**" and "/" also stand for nothing */
                 return true;
             do
                 if (glob(g, text, steps))
@@ -54,7 +57,8 @@ static bool glob(const char *g, const char *text, long *steps)
             for (const char *p = g + 1; end && p <= end;) {
                 size_t n = strcspn(p, ",}");
                 char rest[OBJECTS_NAME_MAX + 1];
-                if ((size_t)snprintf(rest, sizeof rest, "%.*s%s", (int)n, p, end + 1) < sizeof rest &&
+                if ((size_t)snprintf(rest, sizeof rest, "%.*s%s", (int)n, p, end + 1) <
+                        sizeof rest &&
                     glob(rest, text, steps))
                     return true;
                 p += n + 1;
@@ -220,8 +224,10 @@ static int list(sqlite3 *db, void *arg, struct err *err)
         return -(int)err->code;
     bucket_done(&b);
     while (rc == PAGE_SEEK) {
-        sqlite3_stmt *st = store_sql(db, "SELECT " OBJECT_COLUMNS " FROM objects WHERE bucket = ? AND "
-                                     "(name, generation) > (?, ?) ORDER BY name, generation", err);
+        sqlite3_stmt *st = store_sql(db,
+                                     "SELECT " OBJECT_COLUMNS " FROM objects WHERE bucket = ? AND "
+                                     "(name, generation) > (?, ?) ORDER BY name, generation",
+                                     err);
         if (!st || store_bind(st, err, "isi", b.id, p->after, p->generation) < 0)
             return -(int)err->code;
         rc = PAGE_NEXT;
@@ -316,7 +322,8 @@ static int check_blob(const char *dir, const char *sha256, int64_t size, struct 
 
 static int check_contents(sqlite3 *db, const char *dir, struct err *err)
 {
-    sqlite3_stmt *st = store_sql(db, "SELECT sha256, size, bytes FROM contents WHERE refs > 0", err);
+    sqlite3_stmt *st =
+        store_sql(db, "SELECT sha256, size, bytes FROM contents WHERE refs > 0", err);
     int rc = st ? 0 : -(int)err->code;
 
     while (rc == 0 && (rc = store_step(st, err)) > 0) {
@@ -354,9 +361,12 @@ static int check(sqlite3 *db, void *arg, struct err *err)
     if (!st || (rc = store_step(st, err)) < 0)
         return -(int)err->code;
     if (rc > 0)
-        rc = err_set(err, ERR_IO, "the content of object \"%.200s\" is named %lld times and counted "
-                     "%lld times", (const char *)sqlite3_column_text(st, 0),
-                     (long long)sqlite3_column_int64(st, 2), (long long)sqlite3_column_int64(st, 1));
+        rc =
+            err_set(err, ERR_IO,
+                    "the content of object \"%.200s\" is named %lld times and counted "
+                    "%lld times",
+                    (const char *)sqlite3_column_text(st, 0),
+                    (long long)sqlite3_column_int64(st, 2), (long long)sqlite3_column_int64(st, 1));
     sqlite3_reset(st);
     return rc;
 }

@@ -155,9 +155,11 @@ static int content_hold(sqlite3 *db, const struct object *new, const char *bytes
     if (small && !bytes)        /* a copy: its source holds the content */
         return store_run(db, err, "UPDATE contents SET refs = refs + 1 WHERE sha256 = ?", "b",
                          sha256, sizeof sha256);
-    return store_run(db, err, "INSERT INTO contents (sha256, size, refs, bytes) VALUES (?, ?, 1, ?) "
-                     "ON CONFLICT (sha256) DO UPDATE SET refs = refs + 1", small ? "bib" : "bin",
-                     sha256, sizeof sha256, new->size, bytes, (size_t)new->size);
+    return store_run(db, err,
+                     "INSERT INTO contents (sha256, size, refs, bytes) VALUES (?, ?, 1, ?) "
+                     "ON CONFLICT (sha256) DO UPDATE SET refs = refs + 1",
+                     small ? "bib" : "bin", sha256, sizeof sha256, new->size, bytes,
+                     (size_t) new->size);
 }
 
 /* The live one makes way: kept as an old generation, or gone. */
@@ -165,8 +167,10 @@ static int row_retire(struct objects *o, sqlite3 *db, const struct bucket *b,
                       const struct object *old, double now, struct err *err)
 {
     if (b->versioning)
-        return store_run(db, err, "UPDATE objects SET deleted = ? WHERE bucket = ? AND name = ? AND "
-                         "generation = ?", "disi", now, b->id, old->name, old->generation);
+        return store_run(db, err,
+                         "UPDATE objects SET deleted = ? WHERE bucket = ? AND name = ? AND "
+                         "generation = ?",
+                         "disi", now, b->id, old->name, old->generation);
     if (store_run(db, err, "DELETE FROM objects WHERE bucket = ? AND name = ? AND generation = ?",
                   "isi", b->id, old->name, old->generation) < 0)
         return -(int)err->code;
@@ -194,8 +198,9 @@ static int row_write(sqlite3 *db, const struct bucket *b, const struct object *n
     if (n->doc && !doc)
         return err_set(err, ERR_NOMEM, "no memory for an object's metadata");
     if (doc && strlen(doc) > OBJECTS_DOC_MAX)
-        return err_set(err, ERR_INVALID, "the metadata of \"%.200s\" is %zu bytes long (%d at most)",
-                       n->name, strlen(doc), OBJECTS_DOC_MAX);
+        return err_set(err, ERR_INVALID,
+                       "the metadata of \"%.200s\" is %zu bytes long (%d at most)", n->name,
+                       strlen(doc), OBJECTS_DOC_MAX);
     hex_bytes(n->sha256, sha256);
     base64_decode_init(&ctx);
     base64_decode_update(&ctx, &got, md5, strlen(n->md5), n->md5);
@@ -203,11 +208,12 @@ static int row_write(sqlite3 *db, const struct bucket *b, const struct object *n
     got = sizeof crc;
     base64_decode_update(&ctx, &got, crc, strlen(n->crc32c), n->crc32c);
     int64_t crc32c = (int64_t)crc[0] << 24 | (int64_t)crc[1] << 16 | (int64_t)crc[2] << 8 | crc[3];
-    return store_run(db, err, "INSERT INTO objects (bucket, " OBJECT_COLUMNS ") VALUES "
-                     "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", doc ? "isiiisbbiddds" : "isiiisbbidddn",
-                     b->id, n->name, n->generation, n->metageneration, n->size, n->type, sha256,
-                     sizeof sha256, md5, (size_t)MD5_DIGEST_SIZE, crc32c, n->created, n->updated,
-                     n->deleted, doc);
+    return store_run(db, err,
+                     "INSERT INTO objects (bucket, " OBJECT_COLUMNS ") VALUES "
+                     "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                     doc ? "isiiisbbiddds" : "isiiisbbidddn", b->id, n->name, n->generation,
+                     n->metageneration, n->size, n->type, sha256, sizeof sha256, md5,
+                     (size_t)MD5_DIGEST_SIZE, crc32c, n->created, n->updated, n->deleted, doc);
 }
 
 int object_insert(struct objects *objects, sqlite3 *db, const struct new_row *row, struct err *err)
@@ -260,8 +266,10 @@ int content_load(sqlite3 *db, const struct object *o, char *out, struct err *err
         return rc;
     if (rc == 0 || sqlite3_column_bytes(st, 0) != o->size) {
         sqlite3_reset(st);
-        return err_set(err, ERR_IO, "the content of gs://%s/%s is not in the database (muster serve "
-                       "--check says what else is missing)", o->bucket, o->name);
+        return err_set(err, ERR_IO,
+                       "the content of gs://%s/%s is not in the database (muster serve "
+                       "--check says what else is missing)",
+                       o->bucket, o->name);
     }
     if (o->size)
         memcpy(out, sqlite3_column_blob(st, 0), (size_t)o->size);
@@ -417,9 +425,11 @@ static int change(sqlite3 *db, void *arg, struct err *err)
     if (rc == 0) {
         o->metageneration++;
         o->updated = clock_wall();
-        rc = store_run(db, err, "UPDATE objects SET metageneration = ?, updated = ?, type = ?, doc = ? "
-                       "WHERE bucket = ? AND name = ? AND generation = ?", "idssisi",
-                       o->metageneration, o->updated, o->type, doc, b.id, o->name, o->generation);
+        rc = store_run(db, err,
+                       "UPDATE objects SET metageneration = ?, updated = ?, type = ?, doc = ? "
+                       "WHERE bucket = ? AND name = ? AND generation = ?",
+                       "idssisi", o->metageneration, o->updated, o->type, doc, b.id, o->name,
+                       o->generation);
     }
     if (rc < 0)
         object_done(o);

@@ -1,10 +1,10 @@
 /* server/objects_session.c - uploads in several requests
  *
- * DESIGN. The row says how far the file is synced: that much is promised to the client, and that much
- * is taken up after a restart (the checksums are computed again from the file). While the server
- * lives, `struct live` has the checksums so far and what came since; it is shared by all requests of
- * a session. Each request draws a ticket; the last one drawn may write, so that a client which lost its
- * connection need not wait until the server has noticed, too.
+ * DESIGN. The row says how far the file is synced: that much is promised to the client, and that
+ * much is taken up after a restart (the checksums are computed again from the file). While the
+ * server lives, `struct live` has the checksums so far and what came since; it is shared by all
+ * requests of a session. Each request draws a ticket; the last one drawn may write, so that a
+ * client which lost its connection need not wait until the server has noticed, too.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -110,7 +110,8 @@ static int digest_file(struct objects *o, struct live *l, int64_t n, struct err 
         return err_set(err, ERR_NOMEM, "no memory to read an upload");
     digests_start(&l->digests);
     for (l->size = 0; l->size < n;) {
-        ssize_t k = pread(l->fd, piece, n - l->size < PIECE ? (size_t)(n - l->size) : PIECE, l->size);
+        ssize_t k =
+            pread(l->fd, piece, n - l->size < PIECE ? (size_t)(n - l->size) : PIECE, l->size);
         if (k < 0 && errno == EINTR)
             continue;
         if (k < 0)
@@ -169,8 +170,10 @@ static int row_insert(sqlite3 *db, void *arg, struct err *err)
 static int row_find(sqlite3 *db, void *arg, struct err *err)
 {
     struct row *r = arg;
-    sqlite3_stmt *st = store_sql(db, "SELECT project, bucket, body, synced, generation FROM uploads "
-                                 "WHERE id = ?", err);
+    sqlite3_stmt *st = store_sql(db,
+                                 "SELECT project, bucket, body, synced, generation FROM uploads "
+                                 "WHERE id = ?",
+                                 err);
 
     if (!st || store_bind(st, err, "s", r->id) < 0)
         return -(int)err->code;
@@ -224,8 +227,8 @@ int session_begin(struct server *s, const char *project, const char *bucket, con
     if (!body)
         return err_set(err, ERR_NOMEM, "no memory for an upload");
     if (strlen(body) > OBJECTS_DOC_MAX)
-        return err_set(err, ERR_INVALID, "the metadata is %zu bytes long (%d at most)", strlen(body),
-                       OBJECTS_DOC_MAX);
+        return err_set(err, ERR_INVALID, "the metadata is %zu bytes long (%d at most)",
+                       strlen(body), OBJECTS_DOC_MAX);
     if (getrandom(random, sizeof random, 0) != sizeof random)
         return err_set(err, ERR_IO, "no random numbers: %s", strerror(errno));
     for (size_t i = 0; i < sizeof random; i++)

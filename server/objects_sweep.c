@@ -1,11 +1,11 @@
 /* server/objects_sweep.c - space comes back: content that no row names is removed
  *
  * DESIGN. Content without a name is a row with refs = 0, made by the transaction that took the last
- * name away; the sweeper removes row and file. A crash before its commit leaves the row without a file,
- * which nothing names, and which the next upload of the same bytes makes good.
- * Files that never got a row (a crash between rename and row) are found by walking blobs/, an hour
- * after they were named. A file is only ever removed under pins_lock, when no upload has it pinned
- * and, looked at after that, no row names it.
+ * name away; the sweeper removes row and file. A crash before its commit leaves the row without a
+ * file, which nothing names, and which the next upload of the same bytes makes good. Files that
+ * never got a row (a crash between rename and row) are found by walking blobs/, an hour after they
+ * were named. A file is only ever removed under pins_lock, when no upload has it pinned and,
+ * looked at after that, no row names it.
  */
 #include <dirent.h>
 #include <fcntl.h>

@@ -1,4 +1,5 @@
-/* tests/fuzz/multipart_fuzz.c - any bytes as a multipart body, a batch's calls, a selection of fields
+/* tests/fuzz/multipart_fuzz.c - any bytes as a multipart body, a batch's calls, a selection of
+ * fields
  *
  * The first line is the Content-Type, the rest the body. It is parsed whole and byte by byte: both
  * ways have to tell the same.

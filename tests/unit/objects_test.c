@@ -97,9 +97,21 @@ static void buckets_are_named_by_the_rules(void **state)
 {
     (void)state;
     static const char *const good[] = { "abc", "a-b_c.d", "0ab", "my.domain.example" };
-    static const char *const bad[] = { "ab", "Abc", "-abc", "abc-", "a..b", "a.-b", "192.168.5.4",
-                                       "goog1", "my-google-b", "a/b", "abc\xc3\xa9", "../x",
-                                       "a234567890123456789012345678901234567890123456789012345678901234" };
+    static const char *const bad[] = {
+        "ab",
+        "Abc",
+        "-abc",
+        "abc-",
+        "a..b",
+        "a.-b",
+        "192.168.5.4",
+        "goog1",
+        "my-google-b",
+        "a/b",
+        "abc\xc3\xa9",
+        "../x",
+        "a234567890123456789012345678901234567890123456789012345678901234"
+    };
     struct err err = { 0 };
 
     for (size_t i = 0; i < sizeof good / sizeof *good; i++)
@@ -260,7 +272,8 @@ static void conditions_decide_who_may_write(void **state)
     object_done(&b);
 
     struct objects_when when = OBJECTS_WHENEVER;
-    OWN_JSON json_t *patch = json_pack("{s:{s:s}, s:s}", "metadata", "k", "v", "contentType", "a/b");
+    OWN_JSON json_t *patch =
+        json_pack("{s:{s:s}, s:s}", "metadata", "k", "v", "contentType", "a/b");
     when.metageneration = 7;
     assert_fails(objects_patch(&server, NULL, "bucket", "x", 0, patch, false, &when, &a, &err),
                  ERR_CONFLICT);
@@ -321,8 +334,13 @@ static void another_project_does_not_reach_a_bucket(void **state)
     assert_fails(objects_delete(&server, "p2", "bucket", "x", 0, &any, &err), ERR_DENIED);
     assert_fails(buckets_delete(&server, "p2", "bucket", NULL, &err), ERR_DENIED);
     assert_fails(buckets_insert(&server, "p2", "bucket", NULL, &b, &err), ERR_CONFLICT);
-    struct objects_copy c = { .project = "p2", .bucket = "bucket", .name = "x", .to_bucket = "bucket",
-                              .to_name = "y", .when = OBJECTS_WHENEVER, .to_when = OBJECTS_WHENEVER };
+    struct objects_copy c = { .project = "p2",
+                              .bucket = "bucket",
+                              .name = "x",
+                              .to_bucket = "bucket",
+                              .to_name = "y",
+                              .when = OBJECTS_WHENEVER,
+                              .to_when = OBJECTS_WHENEVER };
     assert_fails(objects_copy(&server, &c, &o, &err), ERR_DENIED);
     end();
 }
@@ -359,7 +377,9 @@ static void lists(struct objects_query q, const char *want)
 static void names_are_listed_in_pages_and_folders(void **state)
 {
     (void)state;
-    static const char *const names[] = { "a", "b/1", "b/2", "b/c/3", "b/", "c", "d/x", "e\xc3\xa9" };
+    static const char *const names[] = {
+        "a", "b/1", "b/2", "b/c/3", "b/", "c", "d/x", "e\xc3\xa9"
+    };
 
     begin();
     make("bucket");
