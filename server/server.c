@@ -160,6 +160,8 @@ static int say_address(struct server *s, int fd, bool tls, const char *name, str
 
 /* ------------------------------------------------------------ the data directory */
 
+enum { LOCK_TRIES = 100 };      /* in a second */
+
 static int lock_data(struct server *s, struct err *err)
 {
     OWN_MEM char *path = NULL;
@@ -173,7 +175,11 @@ static int lock_data(struct server *s, struct err *err)
     s->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (s->lock_fd < 0)
         return err_set(err, ERR_IO, "cannot open %s: %s", path, strerror(errno));
-    if (flock(s->lock_fd, LOCK_EX | LOCK_NB) < 0)
+    /* A job that a server was about to start when it was killed holds its lock for a moment more. */
+    bool mine = false;
+    for (int i = 0; i < LOCK_TRIES && !(mine = flock(s->lock_fd, LOCK_EX | LOCK_NB) == 0); i++)
+        usleep(1000000 / LOCK_TRIES);
+    if (!mine)
         return err_set(err, ERR_CONFLICT, "a server runs on %s already (muster env points to it; "
                        "--data-dir makes another)", s->data_dir);
     return 0;

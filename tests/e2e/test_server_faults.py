@@ -5,10 +5,13 @@ A failure point (store_point in server/store.h) is passed around every commit an
 MUSTER_STORE_FAULT=N kills the server at the N-th one.
 """
 import http.client
+import itertools
 import json
 import os
+import random
 import sqlite3
 import subprocess
+import threading
 import time
 
 import pytest
@@ -141,6 +144,44 @@ def test_a_server_killed_at_every_point_of_a_cancel(muster, tmp_path):
         return died
 
     assert at_every_point(muster, tmp_path, story) > 5
+
+
+def test_a_server_killed_again_and_again_while_many_submit(muster, tmp_path):
+    server = Server(muster, tmp_path / "data").start()
+    acknowledged, stop = set(), threading.Event()
+
+    def client(i):
+        for k in itertools.count():
+            if stop.is_set():
+                return
+            try:
+                if server.call("POST", "/api/jobs", {"name": f"c{i}-{k}", "spec": JOB})[0] == 201:
+                    acknowledged.add(f"c{i}-{k}")
+            except (OSError, http.client.HTTPException, AttributeError):
+                pass
+            time.sleep(0.02)
+
+    clients = [threading.Thread(target=client, args=(i,), daemon=True) for i in range(4)]
+    for c in clients:
+        c.start()
+    dice = random.Random(5)
+    try:
+        for _ in range(8):
+            time.sleep(dice.uniform(0.05, 0.5))
+            server.kill()
+            server.start()
+    finally:
+        stop.set()
+        for c in clients:
+            c.join()
+    assert len(acknowledged) > 20
+    for name in acknowledged:
+        job = wait_for(server, name)
+        assert job["state"] == "succeeded", job
+        assert job["attempt"] == 1 and times_run(server, job) == (1, 1), job
+    print(f"{len(acknowledged)} jobs, each ran once")
+    server.stop()
+    assert "is sound" in muster("serve", "--data-dir", server.data_dir, "--check").stdout
 
 
 def test_a_killed_keeper_is_a_failed_attempt_and_is_tried_again(server):
