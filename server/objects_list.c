@@ -34,43 +34,69 @@ static bool in_class(const char *p, const char *end, char c)
     return in != not;
 }
 
-/* `steps` bounds the work: a glob of many stars would else take for ever. */
+/* A glob of many stars would else take for ever, and nest as deep. */
+enum { GLOB_STARS = 24, GLOB_STEPS = 20 * 1000 * 1000 };
+
+static int glob_check(const char *g, struct err *err)
+{
+    int stars = 0;
+
+    for (const char *p = g; *p; p++)
+        stars += *p == '*' || *p == '{';
+    if (strlen(g) > OBJECTS_NAME_MAX || stars > 2 * GLOB_STARS)
+        return err_set(err, ERR_INVALID, "Invalid matchGlob: %d bytes and %d stars at most",
+                       OBJECTS_NAME_MAX, GLOB_STARS);
+    return 0;
+}
+
+static bool glob(const char *g, const char *text, long *steps);
+
+/* {a,b}: each with what comes after it. */
+static bool glob_either(const char *g, const char *text, long *steps)
+{
+    const char *end = strchr(g, '}');
+    char rest[OBJECTS_NAME_MAX + 1];
+
+    for (const char *p = g + 1; end && p <= end;) {
+        size_t n = strcspn(p, ",}");
+        if ((size_t)snprintf(rest, sizeof rest, "%.*s%s", (int)n, p, end + 1) < sizeof rest &&
+            glob(rest, text, steps))
+            return true;
+        p += n + 1;
+    }
+    return false;
+}
+
+/* At a star: what comes after it fits somewhere further on. "**" goes over slashes. */
+static bool glob_star(const char *g, const char *text, long *steps)
+{
+    bool all = g[1] == '*';
+
+    g += all ? 2 : 1;
+    if (all && *g == '/' && glob(g + 1, text, steps))   /* "**" and "/" also stand for nothing */
+        return true;
+    for (;; text++) {
+        if (glob(g, text, steps))
+            return true;
+        if (!*text || (!all && *text == '/') || *steps < 0)
+            return false;
+    }
+}
+
 static bool glob(const char *g, const char *text, long *steps)
 {
-    for (; *g; g++) {
+    for (; *g; g++, text++) {
         if (--*steps < 0)
             return false;
-        if (*g == '*') {
-            bool all = g[1] == '*';
-            g += all ? 2 : 1;
-            if (all && *g == '/' &&
-                glob(g + 1, text, steps)) /* "**" and "/" also stand for nothing */
-                return true;
-            do
-                if (glob(g, text, steps))
-                    return true;
-            while (*text && (all || *text != '/') && text++ && *steps >= 0);
-            return false;
-        }
-        if (*g == '{') {
-            const char *end = strchr(g, '}');
-            for (const char *p = g + 1; end && p <= end;) {
-                size_t n = strcspn(p, ",}");
-                char rest[OBJECTS_NAME_MAX + 1];
-                if ((size_t)snprintf(rest, sizeof rest, "%.*s%s", (int)n, p, end + 1) <
-                        sizeof rest &&
-                    glob(rest, text, steps))
-                    return true;
-                p += n + 1;
-            }
-            return false;
-        }
+        if (*g == '*')
+            return glob_star(g, text, steps);
+        if (*g == '{')
+            return glob_either(g, text, steps);
         const char *end = *g == '[' ? class_end(g + 1) : NULL;
         if (!*text || (end ? *text == '/' || !in_class(g + 1, end, *text)
                            : *g == '?' ? *text == '/' : *g != *text))
             return false;
         g = end ? end : g;
-        text++;
     }
     return !*text;
 }
@@ -87,6 +113,7 @@ struct page {
     char after[OBJECTS_NAME_MAX + 2];
     int64_t generation;
     int count, limit;
+    long steps;                 /* of the glob, left */
 };
 
 /* The place as text: the name, NUL, the generation, in base64. */
@@ -186,9 +213,9 @@ static int page_row(struct page *p, sqlite3_stmt *st, struct err *err)
         return PAGE_END;
     if (!q->versions && sqlite3_column_double(st, 10) > 0)
         return PAGE_NEXT;
-    long steps = 100000;
-    if (q->glob && *q->glob && !glob(q->glob, name, &steps))
-        return PAGE_NEXT;
+    if (q->glob && *q->glob && !glob(q->glob, name, &p->steps))
+        return p->steps >= 0 ? PAGE_NEXT
+            : err_set(err, ERR_INVALID, "matchGlob takes too long (give a prefix, fewer stars)");
     size_t folder = folder_of(q, name);
     bool item = folder && q->trailing && !name[folder];
     if (folder && !item)
@@ -246,9 +273,9 @@ int objects_list(struct server *s, const struct objects_query *q,
                  struct buf *out_token, struct err *err)
 {
     struct page p = { .q = q, .each = each, .arg = arg, .prefixes = prefixes, .token = out_token,
-                      .limit = q->limit > 0 ? q->limit : 1000 };
+                      .limit = q->limit > 0 ? q->limit : 1000, .steps = GLOB_STEPS };
 
-    if (place(&p, err) < 0 || store_read(s->store, list, &p, err) < 0)
+    if ((q->glob && glob_check(q->glob, err) < 0) || place(&p, err) < 0 || store_read(s->store, list, &p, err) < 0)
         return -(int)err->code;
     return buf_ok(out_token, err);
 }

@@ -400,12 +400,30 @@ static void names_are_listed_in_pages_and_folders(void **state)
     lists((struct objects_query){ .glob = "b/*" }, "b/ b/1 b/2 ");
     lists((struct objects_query){ .glob = "**/[23]" }, "b/2 b/c/3 ");
     lists((struct objects_query){ .glob = "{a,c}" }, "a c ");
+    lists((struct objects_query){ .glob = "b/?" }, "b/1 b/2 ");
+    lists((struct objects_query){ .glob = "[!a-d]*" }, "e\xc3\xa9 ");
+    lists((struct objects_query){ .glob = "b{,/c}/*" }, "b/ b/1 b/2 b/c/3 ");
+    lists((struct objects_query){ .glob = "[" }, "");
     lists((struct objects_query){ .prefix = "zz" }, "");
 
     struct err err = { 0 };
     OWN_BUF token = BUF_INIT;
     struct objects_query wrong = { .bucket = "bucket", .token = "%%%" };
     assert_fails(objects_list(&server, &wrong, add_name, &token, NULL, &token, &err), ERR_INVALID);
+
+    /* A glob that could be tried in 40^20 ways is given up, not tried. */
+    char name[64], stars[2000];
+    memset(name, 'a', 40);
+    name[40] = '\0';
+    put("bucket", name, "x");
+    for (int i = 0; i < 20; i++)
+        memcpy(stars + 2 * i, "*a", 3);
+    memcpy(stars + 40, "b", 2);
+    struct objects_query slow = { .bucket = "bucket", .glob = stars };
+    assert_fails(objects_list(&server, &slow, add_name, &token, NULL, &token, &err), ERR_INVALID);
+    memset(stars, '*', sizeof stars);
+    stars[sizeof stars - 1] = '\0';
+    assert_fails(objects_list(&server, &slow, add_name, &token, NULL, &token, &err), ERR_INVALID);
     end();
 }
 
