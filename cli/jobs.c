@@ -290,11 +290,14 @@ static int follow(struct cli *c, struct client *s, const struct args *a, const c
         }
         if (attempt > 0 && read_log(s, name, a, cursor, err) < 0)
             return -(int)err->code;
-        if (ended(job)) {
-            fprintf(stderr, "%s: %s%s%s\n", name, text_of(job, "state"),
-                    *text_of(job, "reason") ? ": " : "", text_of(job, "reason"));
-            c->exit_code = strcmp(text_of(job, "state"), "succeeded") ? 1 : 0;
+        if (!strcmp(text_of(job, "state"), "succeeded")) {
+            fprintf(stderr, "%s: succeeded\n", name);
             return 0;
+        }
+        if (ended(job)) {
+            c->exit_code = 1;
+            return err_set(err, ERR_IO, "%s: %s%s%s", name, text_of(job, "state"),
+                           *text_of(job, "reason") ? ": " : "", text_of(job, "reason"));
         }
         usleep(LOOK_US);
     }

@@ -7,8 +7,8 @@
 #include "cli/cli.h"
 #include "cli/client.h"
 
-/* Prints what the job prints until it has ended; c->exit_code is 1 when it failed. Ctrl-C ends the
- * printing, not the job. */
+/* Prints what the job prints until it has ended; fails, and sets c->exit_code to 1, when the job did.
+ * Ctrl-C ends the printing, not the job. */
 int job_follow(struct cli *c, struct client *s, const char *name, struct err *err);
 
 /* Asks for so many workers from now on; *out is the job, yours. */
