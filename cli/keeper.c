@@ -1,4 +1,7 @@
 /* cli/keeper.c - muster keeper: looks after one attempt of a job; started by the server */
+#include <limits.h>
+#include <string.h>
+
 #include "cli/cli.h"
 #include "drivers/keeper.h"
 
@@ -10,12 +13,15 @@ static int run(struct cli *c, int argc, char **argv, struct err *err)
         return n;
     if (n != 1)
         return cli_usage(&command_keeper, err);
-    return keeper_run(argv[0], err);
+    char dir[PATH_MAX];
+    if (strcmp(argv[0], "-"))
+        return keeper_run(argv[0], err);
+    return keeper_wait(dir, sizeof dir, err) < 0 ? -(int)err->code : keeper_run(dir, err);
 }
 
 const struct command command_keeper = {
     .name = "keeper",
-    .args = "DIR",
+    .args = "DIR|-",
     .summary = "look after one attempt of a job (started by the server)",
     .example = "muster keeper jobs/7/1",
     .run = run,

@@ -62,6 +62,7 @@ struct keeper {
     struct task_order task_order;
     struct journal *journal;
     bool stopping;
+    bool building;              /* a step of the preparation runs */
     double kill_at;             /* of the monotonic clock, as all below; 0: not yet */
     double deadline, resize_at;
     struct sandbox_run run;
@@ -248,7 +249,8 @@ static bool read_output(struct keeper *k, struct pipes *p)
     for (int i = 0; i < 2; i++) {
         ssize_t n = p->from[i] < 0 ? -1 : read(p->from[i], k->bytes, READ_BYTES);
         if (n > 0) {
-            journal_feed(k->journal, i ? 'e' : 'o', k->bytes, (size_t)n);
+            /* Installers tell their progress on stderr; it is no complaint of the program's. */
+            journal_feed(k->journal, i && !k->building ? 'e' : 'o', k->bytes, (size_t)n);
             some = true;
         } else if (p->from[i] >= 0 && (n == 0 || (errno != EAGAIN && errno != EINTR))) {
             close(p->from[i]);
@@ -400,9 +402,13 @@ static int run_step(void *arg, struct task *step, int *out_code, struct err *err
     if (k->stopping)
         return err_set(err, ERR_CONFLICT, "stopped before it began");
     group_name(k, name, sizeof name);
-    if (limits_open(name, &step->limits, &limits, err) < 0 ||
-        run_program(k, step, limits, NULL, &o, err) < 0)
-        return -(int)err->code;
+    k->building = true;
+    int rc = limits_open(name, &step->limits, &limits, err);
+    if (rc == 0)
+        rc = run_program(k, step, limits, NULL, &o, err);
+    k->building = false;
+    if (rc < 0)
+        return rc;
     if (o.cause == STOPPED)
         return err_set(err, ERR_CONFLICT, "stopped while its environment was being made");
     if (o.cause == OUT_OF_TIME)
@@ -568,6 +574,31 @@ static int prepare_process(struct keeper *k, struct err *err)
     k->bytes = malloc(READ_BYTES);
     if (k->signals < 0 || !k->bytes)
         return err_set(err, ERR_NOMEM, "no memory for a keeper");
+    return 0;
+}
+
+int keeper_wait(char *out_dir, size_t size, struct err *err)
+{
+    char control[CMSG_SPACE(2 * sizeof(int))] = { 0 };
+    struct iovec text = { .iov_base = out_dir, .iov_len = size - 1 };
+    struct msghdr m = { .msg_iov = &text, .msg_iovlen = 1, .msg_control = control,
+                        .msg_controllen = sizeof control };
+    ssize_t n;
+    int fds[2];
+
+    prctl(PR_SET_NAME, "muster-keeper", 0, 0, 0);
+    while ((n = recvmsg(KEEPER_LOCK_FD, &m, 0)) < 0 && errno == EINTR)
+        ;
+    const struct cmsghdr *c = n > 0 ? CMSG_FIRSTHDR(&m) : NULL;
+    if (!c || c->cmsg_type != SCM_RIGHTS || c->cmsg_len != CMSG_LEN(sizeof fds))
+        return err_set(err, ERR_MISSING, "no job came");
+    memcpy(fds, CMSG_DATA(c), sizeof fds);
+    out_dir[n] = '\0';
+    /* Both are above the two numbers, which have been taken since the beginning. */
+    dup2(fds[0], KEEPER_LOCK_FD);
+    dup2(fds[1], KEEPER_ENV_FD);
+    close(fds[0]);
+    close(fds[1]);
     return 0;
 }
 

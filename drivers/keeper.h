@@ -11,6 +11,8 @@
 #ifndef MUSTER_DRIVERS_KEEPER_H
 #define MUSTER_DRIVERS_KEEPER_H
 
+#include <stddef.h>
+
 #include "base/err.h"
 
 /* Descriptors that the server leaves to it: DIR/lock, flocked, and the environment of the job as JSON
@@ -20,5 +22,10 @@ enum { KEEPER_LOCK_FD = 3, KEEPER_ENV_FD = 4 };
 /* Returns when exit.json is written. Fails when there is nothing to keep: no order, or another keeper has
  * the directory. */
 int keeper_run(const char *dir, struct err *err);
+
+/* A keeper that was started ahead of its job: waits on KEEPER_LOCK_FD, a socket, for one message, the
+ * directory with the two descriptors, which are then where keeper_run looks for them. ERR_MISSING: the
+ * server has gone, and there will be none. */
+int keeper_wait(char *out_dir, size_t size, struct err *err);
 
 #endif

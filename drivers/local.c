@@ -22,6 +22,7 @@
 #include <sys/file.h>
 #include <sys/inotify.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -29,6 +30,7 @@
 
 #include "base/own.h"
 #include "drivers/keeper.h"
+#include "drivers/runtimes.h"
 #include "drivers/sandbox.h"
 
 enum { SPAWN_STACK = 64 << 10, SMALL_FILE = 1 << 20 };
@@ -151,6 +153,7 @@ static void pick_env(char **out, int max)
     out[n] = NULL;
 }
 
+/* `dir` "-" with a socket for the lock: one that waits for its job. */
 static int make_keeper(const char *dir, int lock, int env_fd, struct err *err)
 {
     char *env[64];
@@ -171,6 +174,57 @@ static int make_keeper(const char *dir, int lock, int env_fd, struct err *err)
             ;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return error ? err_set(err, ERR_AGAIN, "cannot start a keeper: %s", strerror(error)) : 0;
+}
+
+/* ------------------------------------------------------------------ one keeper ahead */
+
+/* To start a program costs more than all that a keeper does before its job runs; so one stands ready. It
+ * ends when the server does: its socket closes. */
+static int spare = -1;
+static pthread_mutex_t spare_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void make_spare(void)
+{
+    struct err none;
+    int pair[2];
+
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+        return;
+    pthread_mutex_lock(&spare_lock);
+    if (spare < 0 && make_keeper("-", pair[1], pair[1], &none) == 0) {
+        spare = pair[0];
+        pair[0] = -1;
+    }
+    pthread_mutex_unlock(&spare_lock);
+    close(pair[1]);
+    if (pair[0] >= 0)
+        close(pair[0]);
+}
+
+/* False: there is none, or it has died. If it dies later with the message unread, the lock is free again and
+ * empty: not started. */
+static bool use_spare(const char *dir, int lock, int env_fd)
+{
+    char control[CMSG_SPACE(2 * sizeof(int))] = { 0 };
+    struct iovec text = { .iov_base = (char *)dir, .iov_len = strlen(dir) };
+    struct msghdr m = { .msg_iov = &text, .msg_iovlen = 1, .msg_control = control,
+                        .msg_controllen = sizeof control };
+    struct cmsghdr *c = CMSG_FIRSTHDR(&m);
+    const int fds[2] = { lock, env_fd };
+
+    pthread_mutex_lock(&spare_lock);
+    int fd = spare;
+    spare = -1;
+    pthread_mutex_unlock(&spare_lock);
+    if (fd < 0)
+        return false;
+    c->cmsg_level = SOL_SOCKET;
+    c->cmsg_type = SCM_RIGHTS;
+    c->cmsg_len = CMSG_LEN(sizeof fds);
+    memcpy(CMSG_DATA(c), fds, sizeof fds);
+    ssize_t n = sendmsg(fd, &m, MSG_NOSIGNAL);
+    close(fd);
+    return n == (ssize_t)text.iov_len;
 }
 
 /* ------------------------------------------------------------------ start */
@@ -244,7 +298,10 @@ static int start(const struct order *o, struct err *err)
     OWN_FD int env = -1;
     if (put_order(o, err) < 0 || memory_of(o->env, &env, err) < 0)
         return -(int)err->code;
-    return make_keeper(o->dir, lock, env, err);
+    if (!use_spare(o->dir, lock, env) && make_keeper(o->dir, lock, env, err) < 0)
+        return -(int)err->code;
+    make_spare();
+    return 0;
 }
 
 /* ------------------------------------------------------------------ look */
@@ -371,8 +428,10 @@ const struct driver driver_local = {
 
 int driver_local_check(const char *data_dir, struct err *err)
 {
-    (void)data_dir;
-    return sandbox_check(err);
+    if (sandbox_check(err) < 0 || runtimes_write(data_dir, err) < 0)
+        return -(int)err->code;
+    make_spare();
+    return 0;
 }
 
 /* ------------------------------------------------------------------ files that a job wrote */
