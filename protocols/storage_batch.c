@@ -110,7 +110,6 @@ static int run(struct batch *b, struct call *c, struct err *err)
 {
     struct batch_call text;
     struct arguments a = { NULL, NULL, NULL, NULL };
-    json_error_t why;
 
     if (batch_parse(b->part.data, b->part.n, &text, err) < 0 || read_query(c, text.query, err) < 0)
         return -(int)err->code;
@@ -125,11 +124,10 @@ static int run(struct batch *b, struct call *c, struct err *err)
     size_t blank = 0;
     while (blank < text.n_body && isspace((unsigned char)text.body[blank]))
         blank++;
-    c->body = blank < text.n_body ? json_loadb(text.body, text.n_body, JSON_REJECT_DUPLICATES, &why)
-                                  : json_object();
-    int rc = !json_is_object(c->body)
-        ? err_set(err, ERR_INVALID, "the body of a part of the batch is not a JSON object")
-        : op(c, err);
+    int rc = http_json(text.body + blank, text.n_body - blank, &c->body, err);
+    if (rc == 0)
+        rc = json_is_object(c->body) ? op(c, err)
+            : err_set(err, ERR_INVALID, "the body of a part of the batch is not a JSON object");
     arguments_done(&a);
     return rc;
 }

@@ -218,15 +218,10 @@ static const char *checksum(const char *header, const json_t *doc, const char *k
 
 static int read_meta(struct upload *u, struct err *err)
 {
-    json_error_t why;
-
-    u->doc = u->meta.n ? json_loadb(u->meta.data, u->meta.n, JSON_REJECT_DUPLICATES, &why)
-                       : json_object();
-    if (u->doc && json_is_object(u->doc))
-        return 0;
-    return err_set(err, ERR_INVALID, "the metadata is not a JSON object: line %d column %d: %s",
-                   u->doc ? 1 : why.line, u->doc ? 1 : why.column, u->doc ? "another kind of value"
-                   : why.text);
+    if (http_json(u->meta.data, u->meta.n, &u->doc, err) < 0)
+        return err_add(err, "the metadata");
+    return json_is_object(u->doc) ? 0
+        : err_set(err, ERR_INVALID, "the metadata is not a JSON object");
 }
 
 /* Of the query, or of the document. */

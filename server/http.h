@@ -67,6 +67,10 @@ const char *request_body(const struct request *q, size_t *out_n);       /* never
 int64_t request_length(const struct request *q);
 /* Yours; ERR_INVALID with line and column; an empty body is {}. */
 int request_json(const struct request *q, json_t **out, struct err *err);
+/* The same for any text. What is nested deeper than HTTP_JSON_DEPTH is refused: to copy or write it
+ * would take more stack than a thread has. */
+enum { HTTP_JSON_DEPTH = 100 };
+int http_json(const char *text, size_t n, json_t **out, struct err *err);
 /* Of the token; NULL: the server's own token, all projects. */
 const char *request_project(const struct request *q);
 /* ERR_DENIED unless the token is of this project or the server's own. */

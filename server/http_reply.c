@@ -60,12 +60,31 @@ int64_t request_length(const struct request *q)
     return q->head.chunked ? -1 : q->head.length;
 }
 
-int request_json(const struct request *q, json_t **out, struct err *err)
+/* Brackets that are open at once, outside of texts. */
+static int depth_of(const char *text, size_t n)
+{
+    int depth = 0, deepest = 0;
+    bool quoted = false;
+
+    for (size_t i = 0; i < n; i++) {
+        if (quoted && text[i] == '\\')
+            i++;
+        else if (text[i] == '"')
+            quoted = !quoted;
+        else if (!quoted && (text[i] == '{' || text[i] == '['))
+            deepest = ++depth > deepest ? depth : deepest;
+        else if (!quoted && (text[i] == '}' || text[i] == ']'))
+            depth--;
+    }
+    return deepest;
+}
+
+int http_json(const char *text, size_t n, json_t **out, struct err *err)
 {
     json_error_t why;
-    size_t n;
-    const char *text = request_body(q, &n);
 
+    if (n && depth_of(text, n) > HTTP_JSON_DEPTH)
+        return err_set(err, ERR_INVALID, "the body is nested more than %d deep", HTTP_JSON_DEPTH);
     json_t *doc = n ? json_loadb(text, n, JSON_REJECT_DUPLICATES, &why) : json_object();
     if (!doc && !n)
         return err_set(err, ERR_NOMEM, "no memory for the request");
@@ -74,6 +93,14 @@ int request_json(const struct request *q, json_t **out, struct err *err)
                        why.column, why.text);
     *out = doc;
     return 0;
+}
+
+int request_json(const struct request *q, json_t **out, struct err *err)
+{
+    size_t n;
+    const char *text = request_body(q, &n);
+
+    return http_json(text, n, out, err);
 }
 
 const char *request_project(const struct request *q)

@@ -508,6 +508,17 @@ def test_errors_have_googles_form(here, bucket):
         assert error["message"] and error["errors"][0]["domain"] == "global"
 
 
+def test_documents_nested_without_end_are_refused(here, bucket):
+    deep = '{"name": "x", "labels": ' + '{"a":' * 2000 + "1" + "}" * 2000 + "}"
+    flat = '{"name": "x", "metadata": {"k": "' + "[{" * 200 + '"}}'
+    up = f"/upload/storage/v1/b/{bucket.name}/o?uploadType=resumable"
+    for method, path in (("PATCH", f"/storage/v1/b/{bucket.name}"), ("POST", up), ("POST", "/storage/v1/b"),
+                         ("POST", f"/storage/v1/b/{bucket.name}/o/x/compose")):
+        status, _, text = here.call(method, path, deep)
+        assert status == 400 and b"nested" in text
+    assert here.call("POST", up, flat)[0] == 200        # brackets in a text are none
+
+
 def test_links_repeat_the_way_the_client_came(here, bucket):
     put(here, bucket.name, "a/b", b"abc")
     at = f"/storage/v1/b/{bucket.name}/o/a%2Fb"
