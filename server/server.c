@@ -136,9 +136,20 @@ static int adopt_socket(int fd, struct err *err)
     return 0;
 }
 
-/* What clients on this machine are told: the socket's own address, loopback when it is all of them. */
-static int say_address(struct server *s, int fd, bool tls, const char *name, struct err *err)
+/* With TLS the name that the certificate is for: one that was given, before where it listens. */
+static const char *tls_name(const struct server_config *c)
 {
+    for (const char *const *name = c->http.names; name && *name; name++)
+        if (!c->listen || strcmp(*name, c->listen))
+            return *name;
+    return c->listen;
+}
+
+/* What clients are told: the socket's own address, loopback when it is all of them. */
+static int say_address(struct server *s, int fd, const struct server_config *c, struct err *err)
+{
+    const bool tls = c->http.tls_cert != NULL;
+    const char *shown = tls ? tls_name(c) : NULL;
     struct sockaddr_storage own;
     socklen_t n = sizeof own;
     char host[64], port[16];
@@ -151,7 +162,8 @@ static int say_address(struct server *s, int fd, bool tls, const char *name, str
         snprintf(host, sizeof host, "127.0.0.1");
     if (!strcmp(host, "::"))
         snprintf(host, sizeof host, "::1");
-    const char *shown = tls && name ? name : host;
+    if (!shown || !strcmp(shown, "0.0.0.0") || !strcmp(shown, "::"))
+        shown = host;
     const bool colon = strchr(shown, ':') != NULL;
     snprintf(s->address, sizeof s->address, "%s://%s%.64s%s:%s", tls ? "https" : "http",
              colon ? "[" : "", shown, colon ? "]" : "", port);
@@ -224,7 +236,7 @@ int server_start(struct server *s, const struct server_config *config,
     umask(077);
     if (lock_data(s, err) < 0
         || (fd < 0 ? open_socket(config, &fd, err) : adopt_socket(fd, err)) < 0
-        || say_address(s, fd, http.tls_cert != NULL, config->listen, err) < 0
+        || say_address(s, fd, config, err) < 0
         || start_parts(s, err) < 0) {
         if (fd >= 0)
             close(fd);

@@ -59,7 +59,10 @@ def test_with_a_certificate_it_speaks_tls(muster, tmp_path):
     s = Server(muster, tmp_path / "data", "--listen", "0.0.0.0", "--name", "localhost",
                "--tls-cert", tmp_path / "cert.pem", "--tls-key", tmp_path / "key.pem")
     with s:
-        assert s.address.startswith("https://")
+        assert s.address == f"https://localhost:{s.port}"
+        whoami = muster("project", "list", env={**s.env, "SSL_CERT_FILE": str(tmp_path / "cert.pem")})
+        assert "default" in whoami.stdout
+        assert muster("project", "list", env=s.env, check=False).returncode != 0   # not to be trusted
         out = subprocess.run(["curl", "-sS", "--cacert", tmp_path / "cert.pem",
                               f"https://localhost:{s.port}/healthz"], text=True, capture_output=True)
         assert json.loads(out.stdout)["status"] == "ok", out.stderr
