@@ -94,8 +94,8 @@ def show(line, path):
 def test_example_and_example2_share_the_machine(muster, lenet, tmp_path, two_cores):
     sets = ["--set", "limit=4000", "--set", "batch=64", "--set", "test.every=never",
             "--set", f"resources.cpu={EACH}"]
-    mine = {"example": [*sets, "--set", "epochs=60"],
-            "example2": [*sets, "--set", "epochs=40", "--set", "seed=2"]}
+    mine = {"example": [*sets, "--set", "epochs=150"],
+            "example2": [*sets, "--set", "epochs=60", "--set", "seed=2"]}
     with Server(muster, tmp_path / "data") as server:
         for name in mine:
             muster("submit", lenet, *mine[name], "--workers", f"1..{MAX}", "--name", name,
@@ -120,6 +120,11 @@ def test_example_and_example2_share_the_machine(muster, lenet, tmp_path, two_cor
         assert kinds.count("attempt.started") == 1 and "job.scaled" in kinds
     third = [p for p in line if "third" in p["granted"]]
     assert third[0]["granted"]["example"] < MAX and third[0]["granted"]["example2"] == 1
+
+    # When it had ended, the one with least grew first: 4/7 and 3/7.
+    after = [p for p in line if "third job.ended" == p["event"] or p["t"] > third[-1]["t"] and
+             set(p["granted"]) == set(mine)]
+    assert any(p["granted"] == {"example": 5, "example2": 4} for p in after), after[:3]
 
     # Never more than one worker below the limit while a job wanted one and nobody waited.
     full = CORES * LIMIT / EACH
