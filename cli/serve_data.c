@@ -259,6 +259,7 @@ int serve_backup(const char *dir, const char *to, struct err *err)
     if (open_store(dir, &s, err) < 0)
         return -(int)err->code;
     OWN(store) store = s.store;
+    (void)store;                /* closed at the end */
     if (make_empty(to, err) < 0 || copy_snapshot(&s, dir, to, &c, err) < 0)
         return -(int)err->code;
     static const char *const files[] = { "token", "runtimes.yaml", NULL };
