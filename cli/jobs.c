@@ -389,6 +389,54 @@ static int resize(struct cli *c, struct client *s, const struct args *a, char **
     return show(a, job, what);
 }
 
+/* ------------------------------------------------------------ watching */
+
+/* "loss 0.5310  test_loss 0.6": the last of each of the job's scalars. */
+static void add_scalars(const json_t *scalars, struct buf *line)
+{
+    const char *name;
+    json_t *points;
+
+    json_object_foreach((json_t *)scalars, name, points) {
+        const json_t *last = json_array_get(points, json_array_size(points) - 1);
+        buf_printf(line, "  %s %.4g", name, json_number_value(json_array_get(last, 2)));
+    }
+}
+
+int job_watch(struct cli *c, struct client *s, const char *name, int once, int json,
+              struct err *err)
+{
+    OWN_MEM char *before = NULL;
+
+    for (;;) {
+        OWN_JSON json_t *job = NULL;
+        OWN_JSON json_t *scalars = NULL;
+        OWN_BUF line = BUF_INIT;
+        if (call(s, "GET", name, "", NULL, &job, err) < 0 ||
+            call(s, "GET", name, "/scalars", NULL, &scalars, err) < 0)
+            return -(int)err->code;
+        const json_t *workers = json_object_get(job, "workers");
+        json_object_set(job, "scalars", scalars);
+        buf_printf(&line, "%s  %s  %d of %d..%d workers", name, text_of(job, "state"),
+                   whole(workers, "now"), whole(workers, "min"), whole(workers, "max"));
+        add_scalars(scalars, &line);
+        if (*text_of(job, "reason"))
+            buf_printf(&line, "  %s", text_of(job, "reason"));
+        if (json) {
+            OWN_MEM char *text = json_dumps(job, JSON_COMPACT);
+            printf("%s\n", text ? text : "{}");
+        } else if (!before || !line.data || strcmp(before, line.data)) {
+            printf("%s%s\n", c->out_is_terminal && before ? "\033[A\033[K" : "", line.data);
+        }
+        fflush(stdout);
+        free(before);
+        before = buf_take(&line);
+        if (once || ended(job))
+            return 0;
+        usleep(2 * LOOK_US);
+    }
+}
+
 /* ------------------------------------------------------------ the table */
 
 static const struct verb {

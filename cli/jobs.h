@@ -15,6 +15,11 @@ int job_follow(struct cli *c, struct client *s, const char *name, struct err *er
 int job_resize(struct client *s, const char *name, int min, int max, json_t **out,
                struct err *err);
 
+/* State, workers and metrics of a job until it has ended: redrawn on a terminal, in a pipe a line for each
+ * change; as JSON each time. `once`: one look. */
+int job_watch(struct cli *c, struct client *s, const char *name, int once, int json,
+              struct err *err);
+
 /* The client, with --project when it is given. */
 int job_client(const char *project, struct client **out, struct err *err);
 

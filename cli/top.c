@@ -1,9 +1,11 @@
 /* cli/top.c - muster top: a running job, redrawn in place; in a pipe, a line a change */
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/own.h"
 #include "cli/cli.h"
+#include "cli/jobs.h"
 #include "runtime/watch.h"
 
 struct args {
@@ -150,6 +152,12 @@ static int run(struct cli *c, int argc, char **argv, struct err *err)
     if (n != 1)
         return cli_usage(&command_top, err);
     struct screen s = { .cli = c, .args = &a };
+    if (!strchr(argv[0], '/') && access(argv[0], F_OK) < 0) {
+        /* A name that is no run here is a job of the server's. */
+        OWN(client) server = NULL;
+        return job_client(NULL, &server, err) < 0
+            ? -(int)err->code : job_watch(c, server, argv[0], a.once, a.json, err);
+    }
     if (job_find(argv[0], &desk, err) < 0)
         return -(int)err->code;
     int rc = watch_job(&desk, 3000, tell, &s, err);
@@ -161,9 +169,10 @@ static int run(struct cli *c, int argc, char **argv, struct err *err)
 
 const struct command command_top = {
     .name = "top",
-    .args = "RUN",
+    .args = "RUN|JOB",
     .summary = "watch a running job: workers, shards, steps, loss",
     .example = "muster top runs/lenet",
+    .more = "JOB is a job of the server's, RUN the directory of one that muster train runs.",
     .options = options,
     .run = run,
 };
