@@ -111,6 +111,9 @@ void conn_close(struct conn *c)
     request_done(&c->q);
     if (c->tls)
         tls_end(c->tls);
+    /* Not left to close: while a child that is just being started has a copy of the descriptor, events
+     * would still come, for a connection that is no more. */
+    epoll_ctl(l->epoll, EPOLL_CTL_DEL, c->fd, NULL);
     close(c->fd);
     if (c->prev)
         c->prev->next = c->next;
