@@ -38,7 +38,7 @@ struct args {
     const char *data_dir, *listen, *tls_cert, *tls_key, *log_format, *load;
     long port, header_timeout, idle_timeout, connections, per_host;
     struct option_list names;
-    int debug, check, detach;
+    int debug, check, detach, no_sandbox;
     const char *backup;
 };
 #define AT(field) offsetof(struct args, field)
@@ -52,6 +52,8 @@ static const struct option options[] = {
     { "tls-key", 0, "FILE", "its key, PEM", OPTION_TEXT, AT(tls_key) },
     { "name", 0, "HOST", "a further name that clients may call it by", OPTION_LIST, AT(names) },
     { "load", 0, "0.9", "how much of the machine's cores jobs may use", OPTION_TEXT, AT(load) },
+    { "no-sandbox", 0, NULL, "let jobs run as the server's own user, with all that it may do", OPTION_FLAG,
+      AT(no_sandbox) },
     { "log-format", 0, "json|text", "what goes to stderr (text on a terminal)", OPTION_TEXT,
       AT(log_format) },
     { "debug", 0, NULL, "log every request, too", OPTION_FLAG, AT(debug) },
@@ -271,6 +273,7 @@ static int run(struct cli *c, int argc, char **argv, struct err *err)
         names[n_names++] = a.names.item[i];
     struct server_config config = {
         .data_dir = dir, .listen = a.listen, .port = (int)a.port, .listen_fd = passed_socket(),
+        .no_sandbox = a.no_sandbox,
         .http = { .names = names, .tls_cert = a.tls_cert, .tls_key = a.tls_key,
                   .connections = (int)a.connections, .per_host = (int)a.per_host,
                   .head_timeout_ms = 1000 * (int)a.header_timeout,

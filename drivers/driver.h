@@ -77,7 +77,7 @@ void driver_local_news_clear(void);
 void driver_local_program(const char *path);
 
 /* Can jobs be confined on this machine? ERR_DENIED with a sentence that says what to do. For serve, at
- * its start. */
+ * its start: it also writes the table of runtimes and makes the first keeper stand ready. */
 int driver_local_check(const char *data_dir, struct err *err);
 
 /* Opens a regular file below a directory that a job writes: nothing that the job puts there (a symbolic

@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/files.h"
+#include "drivers/driver.h"
 #include "server/auth.h"
 #include "server/objects.h"
 #include "server/queue.h"
@@ -50,7 +51,11 @@ static void stop_objects(struct server *s)
 
 static int start_queue(struct server *s, struct err *err)
 {
-    return queue_new(s, NULL, &s->queue, err);
+    const struct queue_config config = { .gpus = -1, .news_fd = -1, .unconfined = s->no_sandbox };
+
+    if (!s->no_sandbox && driver_local_check(s->data_dir, err) < 0)
+        return -(int)err->code;
+    return queue_new(s, &config, &s->queue, err);
 }
 
 static void stop_queue(struct server *s)
@@ -232,6 +237,7 @@ int server_start(struct server *s, const struct server_config *config,
     int fd = config->listen_fd;
 
     *s = (struct server){ .data_dir = config->data_dir, .lock_fd = -1, .started = clock_wall(),
+                          .no_sandbox = config->no_sandbox,
                           .load_limit = config->load_limit > 0 ? config->load_limit : 0.9 };
     umask(077);
     if (lock_data(s, err) < 0

@@ -26,6 +26,7 @@ struct server {
     double load_limit;          /* of the cores; 0.9 */
     double started;             /* unix seconds */
     int lock_fd;                /* DATA/server.lock, held while it runs */
+    int no_sandbox;             /* jobs run as the server itself */
 };
 
 enum { SERVER_PORT = 8470 };
@@ -36,6 +37,7 @@ struct server_config {
     int port;                   /* -1: SERVER_PORT; 0: any free one */
     int listen_fd;              /* a socket that somebody opened for it (systemd); -1: none */
     double load_limit;          /* 0: 0.9 */
+    int no_sandbox;             /* jobs run as the server itself */
     struct http_config http;    /* limits, names, TLS */
 };
 
