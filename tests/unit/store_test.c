@@ -198,7 +198,7 @@ static void a_full_disk_is_one_clear_error_and_passes(void **state)
     for (; n < 1000 && rc == 0; n++) {
         char k[2000];
         memset(k, 'a', sizeof k);
-        snprintf(k, 10, "%08d", n);
+        snprintf(k, 16, "%08d", n);
         k[8] = 'x';
         k[sizeof k - 1] = '\0';
         rc = store_write(s, put, &(struct put){ k, n, 0 }, &err);
