@@ -4,6 +4,7 @@
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 
 #include "server/auth.h"
 #include "server/server.h"
@@ -277,6 +278,52 @@ static void it_ends_while_clients_still_ask(void **state)
         pthread_join(clients[i], NULL);
 }
 
+/* As processes of jobs do between fork and exec. */
+static void *forker(void *arg)
+{
+    atomic_bool *stop = arg;
+
+    while (!atomic_load(stop)) {
+        pid_t pid = fork();
+        if (pid == 0) {
+            usleep(3000);
+            _exit(0);
+        }
+        if (pid > 0)
+            waitpid(pid, NULL, 0);
+    }
+    return NULL;
+}
+
+static void connections_come_and_go_while_children_hold_copies_of_them(void **state)
+{
+    (void)state;
+    pthread_t thread;
+    atomic_bool done = false;
+    OWN_BUF out = BUF_INIT;
+
+    start();
+    assert_int_equal(pthread_create(&thread, NULL, forker, &done), 0);
+    for (int i = 0; i < 600; i++) {
+        static const char last[] = "GET /plain/x HTTP/1.1\r\nHost: localhost\r\n"
+            "Connection: close\r\n\r\n";
+        char answer[1024];
+        int fd = connect_to();
+        assert_true(fd >= 0);
+        if (i % 3)
+            assert_int_equal(call(fd, "GET", i % 2 ? "/plain/x" : "/waits/x", "", 0, &out), 200);
+        /* The server closes; what comes then must find nobody. */
+        assert_true(send_all(fd, last, sizeof last - 1));
+        assert_true(recv(fd, answer, sizeof answer, 0) > 0);
+        usleep(200);
+        send_all(fd, "x", 1);
+        close(fd);
+    }
+    atomic_store(&done, true);
+    pthread_join(thread, NULL);
+    stop(1000);
+}
+
 static void a_body_that_is_refused_midway_is_answered(void **state)
 {
     (void)state;
@@ -302,4 +349,5 @@ static void a_body_that_is_refused_midway_is_answered(void **state)
 }
 
 CHECK_MAIN(many_clients_get_each_their_own_answers, it_ends_while_clients_still_ask,
+           connections_come_and_go_while_children_hold_copies_of_them,
            a_body_that_is_refused_midway_is_answered)
