@@ -102,6 +102,7 @@ class Cutter:
                 s.shutdown(socket.SHUT_RDWR)
             except OSError:
                 pass
+            s.close()           # or what the client still sends would wait for ever
 
     def close(self):
         self.socket.close()

@@ -602,6 +602,16 @@ def test_the_command(here, muster, tmp_path):
     assert "gs://command/" not in storage("ls").stdout
 
 
+def test_the_command_goes_on_when_the_connection_breaks(here, muster, bucket, tmp_path):
+    data = noise(30 << 20)
+    (tmp_path / "big").write_bytes(data)
+    cutter = Cutter(here.port, [5_000_000, 9_000_000, 2_000_000])
+    env = {**here.env, "MUSTER_SERVER": cutter.address}
+    muster("storage", "cp", tmp_path / "big", f"gs://{bucket.name}/big", env=env)
+    assert cutter.cuts == 3 and bucket.get_blob("big").crc32c == crc(data)
+    cutter.close()
+
+
 # ------------------------------------------------------------ faults
 
 
