@@ -1,4 +1,5 @@
 """muster serve: starts, answers, says where it is, ends as asked."""
+import hashlib
 import json
 import os
 import signal
@@ -70,6 +71,18 @@ def test_with_a_certificate_it_speaks_tls(muster, tmp_path):
         big = subprocess.run(["curl", "-sS", "--cacert", tmp_path / "cert.pem", "-d", "x" * 100000,
                               f"https://localhost:{s.port}/healthz"], text=True, capture_output=True)
         assert "405" in big.stdout, big.stderr
+
+        def curl(*args):
+            return subprocess.run(["curl", "-sSf", "--cacert", tmp_path / "cert.pem", "-H",
+                                   f"Authorization: Bearer {s.token}", *args], capture_output=True,
+                                  check=True, timeout=60).stdout
+        spec = sh("head -c 20000000 /dev/urandom > f; sha256sum f",
+                  origin={"api": "native", "request": {"long": "x" * 2000000}})
+        (tmp_path / "body").write_text(json.dumps({"name": "big", **spec}))
+        curl("--data-binary", f"@{tmp_path / 'body'}", f"{s.address}/api/jobs")
+        log = curl("-N", f"{s.address}/api/jobs/default/big/logs?follow=1").decode()
+        file = curl(f"{s.address}/api/jobs/default/big/files/f")
+        assert len(file) == 20000000 and hashlib.sha256(file).hexdigest() in log
 
 
 def test_requests_on_one_connection_are_answered_in_order(server):
