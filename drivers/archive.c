@@ -46,7 +46,8 @@ static int load(struct err *err)
         return 0;
     void *so = dlopen("libarchive.so.13", RTLD_NOW | RTLD_LOCAL);
     if (!so)
-        return err_set(err, ERR_MISSING, "packages cannot be read: %s (install libarchive13)", dlerror());
+        return err_set(err, ERR_MISSING, "packages cannot be read: %s (install libarchive13)",
+                       dlerror());
 #define X(name)                                                                         \
     lib.name = (__typeof__(name) *)dlsym(so, #name);                                    \
     if (!lib.name)                                                                      \
@@ -64,7 +65,8 @@ static size_t line_length(const char *p)
     return strcspn(p, "\n");
 }
 
-static void append_trimmed(struct buf *out, const char *p, size_t n, const char *marker, size_t marker_n)
+static void append_trimmed(struct buf *out, const char *p, size_t n, const char *marker,
+                           size_t marker_n)
 {
     while (n && (*p == ' ' || *p == '\t'))
         p++, n--;
@@ -104,8 +106,8 @@ void archive_read_metadata(const char *text, struct buf *out)
 
     for (const char *p = text; *p && *p != '\n';) {     /* an empty line ends the headers */
         size_t n = line_length(p);
-        if (n > sizeof key && !strncasecmp(p, key, sizeof key - 1) && !memmem(p, n, "extra ==", 8) &&
-            !memmem(p, n, "extra==", 7))
+        if (n > sizeof key && !strncasecmp(p, key, sizeof key - 1) &&
+            !memmem(p, n, "extra ==", 8) && !memmem(p, n, "extra==", 7))
             append_trimmed(out, p + sizeof key - 1, n - (sizeof key - 1), NULL, 0);
         p += n + (p[n] == '\n');
     }
@@ -127,8 +129,8 @@ static int check_name(const char *file, const char *name, struct err *err)
         return err_set(err, ERR_INVALID, "%s: member \"%.100s\" has an absolute path", file, name);
     for (const char *p = name; *p; p += strcspn(p, "/\\"), p += *p != '\0')
         if (!strncmp(p, "..", 2) && (!p[2] || p[2] == '/' || p[2] == '\\'))
-            return err_set(err, ERR_INVALID, "%s: member \"%.100s\" climbs out of the archive", file,
-                           name);
+            return err_set(err, ERR_INVALID, "%s: member \"%.100s\" climbs out of the archive",
+                           file, name);
     return 0;
 }
 
@@ -136,11 +138,11 @@ static int check_kind(const char *file, struct archive_entry *e, const char *nam
 {
     unsigned type = (unsigned)lib.archive_entry_filetype(e);
     if (lib.archive_entry_symlink(e) || lib.archive_entry_hardlink(e))
-        return err_set(err, ERR_INVALID, "%s: member \"%.100s\" is a link; packages may hold none", file,
-                       name);
+        return err_set(err, ERR_INVALID, "%s: member \"%.100s\" is a link; packages may hold none",
+                       file, name);
     if (type != AE_IFREG && type != AE_IFDIR)
-        return err_set(err, ERR_INVALID, "%s: member \"%.100s\" is neither a file nor a folder", file,
-                       name);
+        return err_set(err, ERR_INVALID, "%s: member \"%.100s\" is neither a file nor a folder",
+                       file, name);
     return 0;
 }
 
@@ -159,8 +161,8 @@ static int check_size(const struct checking *c, struct err *err)
         return err_set(err, ERR_INVALID, "%s: unpacks to more than %lld GB", c->file,
                        (long long)(ARCHIVE_BYTES_MAX >> 30));
     if (c->unpacked > ARCHIVE_RATIO_FREE && c->unpacked / ARCHIVE_RATIO_MAX > c->packed)
-        return err_set(err, ERR_INVALID, "%s: unpacks to more than %d times its size: a bomb", c->file,
-                       ARCHIVE_RATIO_MAX);
+        return err_set(err, ERR_INVALID, "%s: unpacks to more than %d times its size: a bomb",
+                       c->file, ARCHIVE_RATIO_MAX);
     return 0;
 }
 
@@ -236,7 +238,8 @@ static int check_open(struct checking *c, struct archive_facts *out, struct err 
     if (buf_ok(&names, err) < 0)
         return -(int)err->code;
     out->pyproject = c->pyproject;
-    /* An sdist of setuptools without requirements has no requires.txt, but says nothing else either. */
+    /* An sdist of setuptools without requirements has no requires.txt, but says nothing else
+     * either. */
     out->requirements = c->has_requires || c->has_metadata ? names.n ? buf_take(&names) : strdup("")
                                                            : NULL;
     return 0;
@@ -348,8 +351,8 @@ int archive_check(const char *path, struct archive_facts *out, struct err *err)
         while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
             ;
     if (!whole)
-        return err_set(err, ERR_INVALID, "%s: cannot be read within %d s and 512 MB of memory", name,
-                       CHECK_SECONDS);
+        return err_set(err, ERR_INVALID, "%s: cannot be read within %d s and 512 MB of memory",
+                       name, CHECK_SECONDS);
     if (a.rc < 0) {
         *err = a.err;
         return a.rc;

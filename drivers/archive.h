@@ -1,9 +1,9 @@
 /* drivers/archive.h - what is in a package, before anything unpacks it
  *
- * An sdist or a wheel comes from outside. It is read whole once, in a process of its own that has given
- * up its rights, and refused by name when a member climbs out of the archive, is a link or a device, or
- * when it is larger than any package has a reason to be. libarchive does the reading; it is loaded when
- * the first package comes, so that nothing else pays for it.
+ * An sdist or a wheel comes from outside. It is read whole once, in a process of its own that
+ * has given up its rights, and refused by name when a member climbs out of the archive, is a
+ * link or a device, or when it is larger than any package has a reason to be. libarchive does
+ * the reading; it is loaded when the first package comes, so that nothing else pays for it.
  */
 #ifndef MUSTER_DRIVERS_ARCHIVE_H
 #define MUSTER_DRIVERS_ARCHIVE_H
@@ -32,8 +32,8 @@ int archive_check(const char *path, struct archive_facts *out, struct err *err);
 int archive_check_bytes(const void *bytes, size_t n, const char *name, struct archive_facts *out,
                         struct err *err);
 
-/* The names that a package needs, from "requires.txt" of an egg-info or from METADATA: appended to `out`,
- * one a line, without those of extras. */
+/* The names that a package needs, from "requires.txt" of an egg-info or from METADATA: appended
+ * to `out`, one a line, without those of extras. */
 void archive_read_requires(const char *text, struct buf *out);
 void archive_read_metadata(const char *text, struct buf *out);
 

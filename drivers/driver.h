@@ -1,11 +1,11 @@
 /* drivers/driver.h - where jobs run: a table of functions
  *
  * An attempt of a job is named by its directory. start is idempotent: a second start of the same
- * directory finds the first (DIR/lock is flocked before the keeper is made, and by the keeper for as
- * long as it lives). Nothing here waits for the job.
+ * directory finds the first (DIR/lock is flocked before the keeper is made, and by the keeper
+ * for as long as it lives). Nothing here waits for the job.
  *
  *   DIR/order.json     what to run, without the values of secrets
- *   DIR/lock           "PID PHASE\n" of the keeper, who holds a flock on it; empty: none was made yet
+ *   DIR/lock           "PID PHASE\n" of the keeper, who holds a flock on it; empty: none yet
  *   DIR/stop           {"grace_ms": n}: somebody wants it stopped
  *   DIR/log.N          what it printed (server/logs.h)
  *   DIR/exit.json      how it ended: {"code", "signal", "reason", "cause", "started", "ended",
@@ -59,8 +59,8 @@ struct driver {
     const char *name;
     /* ERR_AGAIN: the machine cannot just now (memory, processes). */
     int (*start)(const struct order *o, struct err *err);
-    /* The whole process tree: SIGTERM, then SIGKILL when grace_ms have passed. Returns at once; twice
-     * is fine, and so is a directory that nobody has started (then it never will be). */
+    /* The whole process tree: SIGTERM, then SIGKILL when grace_ms have passed. Returns at once;
+     * twice is fine, and so is a directory that nobody has started (then it never will be). */
     int (*stop)(const char *dir, int grace_ms, struct err *err);
     /* Of native training; ERR_AGAIN while it has not begun. */
     int (*resize)(const char *dir, int min, int max, struct err *err);
@@ -68,20 +68,21 @@ struct driver {
 };
 extern const struct driver driver_local;
 
-/* Readable when something of any attempt that was started or looked at may have changed (began to run,
- * ended, lost): the scheduler polls it, calls driver_local_news_clear, then looks. */
+/* Readable when something of any attempt that was started or looked at may have changed (began
+ * to run, ended, lost): the scheduler polls it, calls driver_local_news_clear, then looks. */
 int driver_local_news(void);
 void driver_local_news_clear(void);
 
 /* What `start` runs as "PROGRAM keeper DIR"; default: the program itself. */
 void driver_local_program(const char *path);
 
-/* Can jobs be confined on this machine? ERR_DENIED with a sentence that says what to do. For serve, at
- * its start: it also writes the table of runtimes and makes the first keeper stand ready. */
+/* Can jobs be confined on this machine? ERR_DENIED with a sentence that says what to do. For
+ * serve, at its start: it also writes the table of runtimes and makes the first keeper stand
+ * ready. */
 int driver_local_check(const char *data_dir, struct err *err);
 
-/* Opens a regular file below a directory that a job writes: nothing that the job puts there (a symbolic
- * link, a FIFO) leads out or blocks. `path` is relative. ERR_MISSING, ERR_DENIED. */
+/* Opens a regular file below a directory that a job writes: nothing that the job puts there (a
+ * symbolic link, a FIFO) leads out or blocks. `path` is relative. ERR_MISSING, ERR_DENIED. */
 int driver_open_below(const char *work, const char *path, int *out_fd, struct err *err);
 
 #endif

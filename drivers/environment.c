@@ -72,10 +72,13 @@ static int top_key(const struct environment_request *r, const char *base, char o
 int environment_check_requirement(const char *text, struct err *err)
 {
     if (!isalnum((unsigned char)text[0]))
-        return err_set(err, ERR_INVALID, "requirement \"%.80s\": is not the name of a package", text);
+        return err_set(err, ERR_INVALID, "requirement \"%.80s\": is not the name of a package",
+                       text);
     if (strchr(text, '@') || strstr(text, "://") || strlen(text) > REQUIREMENT_MAX)
-        return err_set(err, ERR_INVALID, "requirement \"%.80s\": names an address; only names of the package "
-                       "index are taken", text);
+        return err_set(err, ERR_INVALID,
+                       "requirement \"%.80s\": names an address; only names of the package "
+                       "index are taken",
+                       text);
     return 0;
 }
 
@@ -150,8 +153,11 @@ static int run_step(const struct layer *l, struct task *t, const char *what, str
     task_done(t);
     if (rc < 0)
         return rc;
-    return code == 0 ? 0 : err_set(err, ERR_INVALID, "its environment could not be built: %s ended with exit "
-                                   "code %d (its last lines in the log say why)", what, code);
+    return code == 0 ? 0
+                     : err_set(err, ERR_INVALID,
+                               "its environment could not be built: %s ended with exit "
+                               "code %d (its last lines in the log say why)",
+                               what, code);
 }
 
 static int make_venv(const struct layer *l, struct err *err)
@@ -268,7 +274,8 @@ static int lock_layer(const struct layer *l, const char *key, int *out, struct e
         return err_set(err, ERR_IO, "%s: %s", path, strerror(errno));
     while (flock(fd, LOCK_EX | LOCK_NB) < 0) {
         if (!told)
-            journal_say(l->r->order->journal, "another job is building the environment %.12s; waiting", key);
+            journal_say(l->r->order->journal,
+                        "another job is building the environment %.12s; waiting", key);
         journal_flush(l->r->order->journal);
         told = true;
         if (access(stop, F_OK) == 0)
@@ -280,7 +287,8 @@ static int lock_layer(const struct layer *l, const char *key, int *out, struct e
     return 0;
 }
 
-static int build(struct layer *l, int (*fill)(const struct layer *l, struct err *err), struct err *err)
+static int build(struct layer *l, int (*fill)(const struct layer *l, struct err *err),
+                 struct err *err)
 {
     char inside[PATH_MAX + 16];
     double t = clock_seconds();
@@ -290,7 +298,8 @@ static int build(struct layer *l, int (*fill)(const struct layer *l, struct err 
     if (mkdir(l->tmp, 0755) < 0 || mkdir(inside, 0755) < 0)
         return err_set(err, ERR_IO, "%s: %s", l->tmp, strerror(errno));
     if (geteuid() == 0 && l->r->order->confined &&
-        (lchown(l->tmp, SANDBOX_USER, SANDBOX_USER) < 0 || lchown(inside, SANDBOX_USER, SANDBOX_USER) < 0))
+        (lchown(l->tmp, SANDBOX_USER, SANDBOX_USER) < 0 ||
+         lchown(inside, SANDBOX_USER, SANDBOX_USER) < 0))
         return err_set(err, ERR_IO, "%s: %s", l->tmp, strerror(errno));
     chmod(l->tmp, 0755);
     chmod(inside, 0755);
@@ -301,14 +310,15 @@ static int build(struct layer *l, int (*fill)(const struct layer *l, struct err 
     if (rc < 0)
         remove_tree(l->tmp);
     else
-        journal_say(l->r->order->journal, "built %s in %.1f s", l->base ? "its packages" : "an environment",
-                    clock_seconds() - t);
+        journal_say(l->r->order->journal, "built %s in %.1f s",
+                    l->base ? "its packages" : "an environment", clock_seconds() - t);
     journal_flush(l->r->order->journal);
     return rc;
 }
 
 static int make_layer(const struct environment_request *r, const char *key, const char *base,
-                      int (*fill)(const struct layer *l, struct err *err), char *out, struct err *err)
+                      int (*fill)(const struct layer *l, struct err *err), char *out,
+                      struct err *err)
 {
     OWN_MEM struct layer *l = calloc(1, sizeof *l);
     char envs[PATH_MAX];

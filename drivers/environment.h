@@ -1,14 +1,15 @@
 /* drivers/environment.h - Python environments, found by what is in them
  *
  * Two layers, each in DATA/envs/KEY, where KEY is the SHA-256 of all that went into it:
- *   base   a virtual environment: interpreter, packages of the runtime's row, of the job, and those that
- *          the job's packages name in their metadata. Shared by every job that asks for the same.
- *   top    the job's own packages alone, in DATA/envs/KEY/site. Changing a line of a program makes this
- *          one new, in a second or two, and the base is taken as it is.
- * A layer is built beside its place (KEY.tmp, which the builder sees as KEY, since virtual environments
- * know their path) and renamed; of two jobs that want the same, one builds and the other waits. Builders run
- * in the sandbox: a setup.py is anybody's program. pip's words go to the job's log. uv takes the place of
- * venv and pip where it is installed.
+ *   base   a virtual environment: interpreter, packages of the runtime's row, of the job, and
+ *          those that the job's packages name in their metadata. Shared by every job that asks for
+ *          the same.
+ *   top    the job's own packages alone, in DATA/envs/KEY/site. Changing a line of a program makes
+ *          this one new, in a second or two, and the base is taken as it is.
+ * A layer is built beside its place (KEY.tmp, which the builder sees as KEY, since virtual
+ * environments know their path) and renamed; of two jobs that want the same, one builds and the
+ * other waits. Builders run in the sandbox: a setup.py is anybody's program. pip's words go to
+ * the job's log. uv takes the place of venv and pip where it is installed.
  */
 #ifndef MUSTER_DRIVERS_ENVIRONMENT_H
 #define MUSTER_DRIVERS_ENVIRONMENT_H
@@ -21,8 +22,8 @@ struct environment {
     char top[PATH_MAX];         /* "": the job has no packages */
 };
 
-/* `requirements`: texts, checked. `layered` false: what the packages need is not known, and is installed
- * with them. `packages`: paths, checked (drivers/archive.h). */
+/* `requirements`: texts, checked. `layered` false: what the packages need is not known, and is
+ * installed with them. `packages`: paths, checked (drivers/archive.h). */
 struct environment_request {
     const struct task_order *order;
     const struct runtime *runtime;

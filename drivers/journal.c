@@ -1,8 +1,9 @@
 /* drivers/journal.c - writes what a job prints: lines with times, in files of 16 MB
  *
- * Lines are gathered in `out` with the time at which their bytes were read and go to the file in one
- * write. If that fails, the file is cut back to the last whole line and the rest are counted as lost. A
- * full disk is tried again with every batch: what is lost is what was printed meanwhile.
+ * Lines are gathered in `out` with the time at which their bytes were read and go to the file
+ * in one write. If that fails, the file is cut back to the last whole line and the rest are
+ * counted as lost. A full disk is tried again with every batch: what is lost is what was
+ * printed meanwhile.
  */
 #include "drivers/journal.h"
 
@@ -162,7 +163,8 @@ static void put_line(struct journal *j, char stream, const char *text, size_t n,
         journal_flush(j);
 }
 
-/* How much of a line that is too long goes into one piece: not through the middle of a character. */
+/* How much of a line that is too long goes into one piece: not through the middle of a
+ * character. */
 static size_t piece_of(const char *text, size_t n)
 {
     size_t at = n;

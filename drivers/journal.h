@@ -1,9 +1,10 @@
 /* drivers/journal.h - writes what a job prints: lines with times, in files of 16 MB
  *
- * The format is in server/logs.h. A stream's bytes come in any pieces; a line is written when its end is
- * there (newline, or a carriage return alone, as progress bars have it). Memory is bounded whatever is
- * printed. When the disk is full lines are dropped and counted, the job goes on, and a line says how
- * many were lost as soon as there is room again. What is in a file is whole lines, always.
+ * The format is in server/logs.h. A stream's bytes come in any pieces; a line is written when
+ * its end is there (newline, or a carriage return alone, as progress bars have it). Memory is
+ * bounded whatever is printed. When the disk is full lines are dropped and counted, the job
+ * goes on, and a line says how many were lost as soon as there is room again. What is in a file
+ * is whole lines, always.
  */
 #ifndef MUSTER_DRIVERS_JOURNAL_H
 #define MUSTER_DRIVERS_JOURNAL_H

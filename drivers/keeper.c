@@ -1,13 +1,14 @@
 /* drivers/keeper.c - the process that looks after one attempt of a job
  *
- * DESIGN. One loop (`watch`) for every program that is run: those that prepare, then the user's. It waits
- * for output, for what init says (drivers/sandbox.h), for signals and for the clock, whichever is
- * first. Output is read before anything else is believed: init's last word comes after the last write
- * of the program, but the pipe may still hold it.
+ * DESIGN. One loop (`watch`) for every program that is run: those that prepare, then the
+ * user's. It waits for output, for what init says (drivers/sandbox.h), for signals and for the
+ * clock, whichever is first. Output is read before anything else is believed: init's last word
+ * comes after the last write of the program, but the pipe may still hold it.
  *
- * Nothing here is synced to the disk. What was acknowledged to a user is in the server's store; what a power
- * cut takes from an attempt's directory makes the attempt lost or not started, which the scheduler
- * handles as it handles a killed keeper. A sync in front of each start would cost more than the rest.
+ * Nothing here is synced to the disk. What was acknowledged to a user is in the server's store;
+ * what a power cut takes from an attempt's directory makes the attempt lost or not started,
+ * which the scheduler handles as it handles a killed keeper. A sync in front of each start
+ * would cost more than the rest.
  */
 #include "drivers/keeper.h"
 
@@ -70,7 +71,7 @@ struct keeper {
     char *bytes;                /* READ_BYTES */
 };
 
-/* ------------------------------------------------------------------ the directory, which is the current one */
+/* ------------------------------------------------------------------ the directory: we are in it */
 
 static void set_phase(const struct keeper *k, const char *phase)
 {
@@ -104,8 +105,8 @@ static int take_lock(struct keeper *k, struct err *err)
     return 0;
 }
 
-/* The environment that the server left in memory; {} when there is none. Called before anything is opened:
- * whatever has the descriptor's number then came with us. */
+/* The environment that the server left in memory; {} when there is none. Called before anything
+ * is opened: whatever has the descriptor's number then came with us. */
 static json_t *read_env(void)
 {
     struct stat st;
@@ -205,7 +206,8 @@ static void ask_to_resize(struct keeper *k)
     k->resize_at = 0;
     if (wish && json_unpack(wish, "{s:i, s:i}", "min", &min, "max", &max) == 0 && k->run.init > 0) {
         /* What a worker may use, as many times as there may be workers now. */
-        const json_t *each = json_object_get(json_object_get(k->task_order.spec, "resources"), "cpu");
+        const json_t *each =
+            json_object_get(json_object_get(k->task_order.spec, "resources"), "cpu");
         if (k->limits && json_is_number(each))
             limits_set_cpu(k->limits, json_number_value(each) * max);
         sandbox_resize(&k->run, min, max);
@@ -388,8 +390,9 @@ static void group_name(const struct keeper *k, char *out, size_t size)
     const char *job = attempt;
     while (job > k->dir && job[-1] != '/')
         job--;
-    snprintf(out, size, "muster-%.*s-%.60s-%d", (int)(attempt - job) > 100 ? 100 : (int)(attempt - job),
-             job, attempt + 1, (int)getpid());
+    snprintf(out, size, "muster-%.*s-%.60s-%d",
+             (int)(attempt - job) > 100 ? 100 : (int)(attempt - job), job, attempt + 1,
+             (int)getpid());
 }
 
 static int run_step(void *arg, struct task *step, int *out_code, struct err *err)
@@ -451,7 +454,8 @@ static void say_reason(const struct task *t, const struct outcome *o,
         out[0] = '\0';
 }
 
-/* Room for it was taken at the beginning: a disk that is full by now does not lose how a job ended. */
+/* Room for it was taken at the beginning: a disk that is full by now does not lose how a job
+ * ended. */
 static void reserve_exit(struct keeper *k)
 {
     k->exit_file = open("exit.json.tmp", O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
@@ -466,7 +470,8 @@ static void write_exit(struct keeper *k, json_t *doc)
     size_t n = text ? strlen(text) : 0;
 
     json_decref(doc);
-    /* For as long as it takes: until it is written the job has not ended, and says so by the lock. */
+    /* For as long as it takes: until it is written the job has not ended, and says so by the
+     * lock. */
     while (k->exit_file < 0 || pwrite(k->exit_file, text, n, 0) != (ssize_t)n ||
            ftruncate(k->exit_file, (off_t)n) < 0 || rename(from, "exit.json") < 0) {
         sleep(1);
@@ -486,10 +491,11 @@ static json_t *describe(const struct keeper *k, const struct outcome *o, const c
              : signaled ? 128 + WTERMSIG(o->status) : WEXITSTATUS(o->status);
 
     return json_pack("{s:i, s:i, s:s, s:s, s:f, s:f, s:f, s:I, s:I, s:I}", "code", code, "signal",
-                     signaled && o->started > 0 ? WTERMSIG(o->status) : 0, "reason", reason, "cause",
-                     cause, "started", o->started, "ended", o->ended, "cpu_s", o->cpu_s,
-                     "memory_peak", (json_int_t)peak, "lines", (json_int_t)journal_lines(k->journal),
-                     "lines_dropped", (json_int_t)journal_dropped(k->journal));
+                     signaled && o->started > 0 ? WTERMSIG(o->status) : 0, "reason", reason,
+                     "cause", cause, "started", o->started, "ended", o->ended, "cpu_s", o->cpu_s,
+                     "memory_peak", (json_int_t)peak, "lines",
+                     (json_int_t)journal_lines(k->journal), "lines_dropped",
+                     (json_int_t)journal_dropped(k->journal));
 }
 
 /* A job that never ran: `err` says why. */

@@ -167,7 +167,7 @@ static void set_memory(struct limits_group *g)
         return;
     if (g->version == 1) {
         put_number(dir, "memory.limit_in_bytes", g->limits.memory);
-        put_number(dir, "memory.memsw.limit_in_bytes", g->limits.memory);     /* absent without swap */
+        put_number(dir, "memory.memsw.limit_in_bytes", g->limits.memory); /* absent without swap */
     } else {
         put_number(dir, "memory.max", g->limits.memory);
         put_number(dir, "memory.swap.max", 0);
@@ -191,7 +191,8 @@ int limits_set_cpu(struct limits_group *g, double cpu)
     return put(dir, "cpu.max", text);
 }
 
-int limits_open(const char *name, const struct limits *l, struct limits_group **out, struct err *err)
+int limits_open(const char *name, const struct limits *l, struct limits_group **out,
+                struct err *err)
 {
     OWN(limits_group) g = calloc(1, sizeof *g);
     const bool wanted[] = { l->memory > 0, l->cpu > 0, l->pids > 0 };
@@ -262,7 +263,8 @@ bool limits_out_of_memory(const struct limits_group *g)
     if (g->version == 2)
         return get(g->path[0], "memory.events", text, sizeof text) == 0 &&
                number_of(text, "oom_kill") > 0;
-    return g->path[MEMORY][0] && get(g->path[MEMORY], "memory.oom_control", text, sizeof text) == 0 &&
+    return g->path[MEMORY][0] &&
+           get(g->path[MEMORY], "memory.oom_control", text, sizeof text) == 0 &&
            number_of(text, "oom_kill") > 0;
 }
 

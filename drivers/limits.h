@@ -1,9 +1,10 @@
 /* drivers/limits.h - memory, processors and processes that a job may use
  *
  * Control groups where this process may make them (version 1: one group in each of memory, cpu and
- * pids; version 2: one group), rlimits where it may not. A limit of 0 is none. The group is made empty;
- * a process joins by limits_join, which costs microseconds: it writes "0" to `tasks`, the one way in
- * that does not wait for every processor of the machine to pass through the scheduler.
+ * pids; version 2: one group), rlimits where it may not. A limit of 0 is none. The group is
+ * made empty; a process joins by limits_join, which costs microseconds: it writes "0" to
+ * `tasks`, the one way in that does not wait for every processor of the machine to pass through
+ * the scheduler.
  */
 #ifndef MUSTER_DRIVERS_LIMITS_H
 #define MUSTER_DRIVERS_LIMITS_H
@@ -21,9 +22,10 @@ struct limits {
 
 struct limits_group;
 
-/* `name` is a file name. One that a killed keeper left is used again. Never fails for want of control
- * groups: limits_join sets rlimits then. */
-int limits_open(const char *name, const struct limits *l, struct limits_group **out, struct err *err);
+/* `name` is a file name. One that a killed keeper left is used again. Never fails for want of
+ * control groups: limits_join sets rlimits then. */
+int limits_open(const char *name, const struct limits *l, struct limits_group **out,
+                struct err *err);
 /* Removes the group; what is still in it is killed. NULL is fine. */
 void limits_free(struct limits_group *g);
 static inline void limits_group_own(struct limits_group **g) { limits_free(*g); }

@@ -1,9 +1,9 @@
 /* drivers/local.c - jobs on this machine: keepers, and how they are found again
  *
- * DESIGN. The lock says who is alive. It is taken here, before the keeper is made, and handed to it: a
- * flock belongs to the open file, which both then share, so at no moment is a job under way without it.
- * The first thing that a keeper does is to write its number there; a lock that nobody holds is thus
- * either empty (nobody ran anything) or names a keeper that is dead.
+ * DESIGN. The lock says who is alive. It is taken here, before the keeper is made, and handed
+ * to it: a flock belongs to the open file, which both then share, so at no moment is a job
+ * under way without it. The first thing that a keeper does is to write its number there; a lock
+ * that nobody holds is thus either empty (nobody ran anything) or names a keeper that is dead.
  *
  * News. Every lock is watched by inotify: a keeper that writes its phase or dies touches it.
  */
@@ -130,8 +130,8 @@ static int spawn_between(void *arg)
     _exit(0);
 }
 
-/* What the keeper may know of the server's environment: where programs, caches and packages are, nothing
- * else. */
+/* What the keeper may know of the server's environment: where programs, caches and packages
+ * are, nothing else. */
 static bool may_know(const char *variable)
 {
     static const char *const names[] = { "PATH=", "HOME=", "XDG_CACHE_HOME=", "MUSTER_DATA=",
@@ -178,8 +178,8 @@ static int make_keeper(const char *dir, int lock, int env_fd, struct err *err)
 
 /* ------------------------------------------------------------------ one keeper ahead */
 
-/* To start a program costs more than all that a keeper does before its job runs; so one stands ready. It
- * ends when the server does: its socket closes. */
+/* To start a program costs more than all that a keeper does before its job runs; so one stands
+ * ready. It ends when the server does: its socket closes. */
 static int spare = -1;
 static pthread_mutex_t spare_lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -201,8 +201,8 @@ static void make_spare(void)
         close(pair[0]);
 }
 
-/* False: there is none, or it has died. If it dies later with the message unread, the lock is free again and
- * empty: not started. */
+/* False: there is none, or it has died. If it dies later with the message unread, the lock is
+ * free again and empty: not started. */
 static bool use_spare(const char *dir, int lock, int env_fd)
 {
     char control[CMSG_SPACE(2 * sizeof(int))] = { 0 };
@@ -255,8 +255,9 @@ static int put_small(const char *dir, const char *name, const json_t *doc, struc
 
 static int put_order(const struct order *o, struct err *err)
 {
-    OWN_JSON json_t *doc = json_pack("{s:O, s:s, s:i, s:b}", "spec", o->spec, "data_dir", o->data_dir,
-                                     "workers", o->workers, "unconfined", o->unconfined);
+    OWN_JSON json_t *doc =
+        json_pack("{s:O, s:s, s:i, s:b}", "spec", o->spec, "data_dir", o->data_dir, "workers",
+                  o->workers, "unconfined", o->unconfined);
     if (!doc)
         return err_set(err, ERR_NOMEM, "no memory for an order");
     if (o->packages)
@@ -282,19 +283,24 @@ static int start(const struct order *o, struct err *err)
     char lock_path[PATH_MAX], exit_path[PATH_MAX];
     struct stat st;
 
-    if (path_in(o->dir, "lock", lock_path, err) < 0 || path_in(o->dir, "exit.json", exit_path, err) < 0)
+    if (path_in(o->dir, "lock", lock_path, err) < 0 ||
+        path_in(o->dir, "exit.json", exit_path, err) < 0)
         return -(int)err->code;
     if (mkdir(o->dir, 0700) < 0 && errno != EEXIST)
-        return err_set(err, errno == ENOSPC ? ERR_AGAIN : ERR_IO, "%s: %s", o->dir, strerror(errno));
+        return err_set(err, errno == ENOSPC ? ERR_AGAIN : ERR_IO, "%s: %s", o->dir,
+                       strerror(errno));
     OWN_FD int lock = open(lock_path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (lock < 0 || fstat(lock, &st) < 0)
-        return err_set(err, errno == ENOSPC ? ERR_AGAIN : ERR_IO, "%s: %s", lock_path, strerror(errno));
+        return err_set(err, errno == ENOSPC ? ERR_AGAIN : ERR_IO, "%s: %s", lock_path,
+                       strerror(errno));
     watch_lock(lock_path);
     if (flock(lock, LOCK_EX | LOCK_NB) < 0 || access(exit_path, F_OK) == 0)
         return 0;               /* under way, or over */
     if (fstat(lock, &st) == 0 && st.st_size > 0)
-        return err_set(err, ERR_CONFLICT, "%s: it was started before and lost; a new attempt needs a "
-                       "new directory", o->dir);
+        return err_set(err, ERR_CONFLICT,
+                       "%s: it was started before and lost; a new attempt needs a "
+                       "new directory",
+                       o->dir);
     OWN_FD int env = -1;
     if (put_order(o, err) < 0 || memory_of(o->env, &env, err) < 0)
         return -(int)err->code;
@@ -326,7 +332,8 @@ static int read_exit(const char *dir, struct run_state *out)
     return 0;
 }
 
-/* The roster of a run is written by the job: it is read with care and believed for a number only. */
+/* The roster of a run is written by the job: it is read with care and believed for a number
+ * only. */
 static int count_workers(const char *dir)
 {
     char work[PATH_MAX], text[64 << 10];
@@ -374,14 +381,15 @@ static int look(const char *dir, struct run_state *out, struct err *err)
 
 /* ------------------------------------------------------------------ stop, resize */
 
-/* A signal to the keeper; none where there is no living one. Its number cannot be another process's:
- * the lock is looked at while we hold its pidfd. */
+/* A signal to the keeper; none where there is no living one. Its number cannot be another
+ * process's: the lock is looked at while we hold its pidfd. */
 static int signal_keeper(const char *dir, int signal)
 {
     struct run_state s;
     struct err err;
 
-    if (look(dir, &s, &err) < 0 || (s.phase != RUN_PREPARING && s.phase != RUN_RUNNING) || !s.keeper)
+    if (look(dir, &s, &err) < 0 || (s.phase != RUN_PREPARING && s.phase != RUN_RUNNING) ||
+        !s.keeper)
         return -1;
     OWN_FD int fd = (int)syscall(SYS_pidfd_open, s.keeper, 0);
     pid_t before = s.keeper;
@@ -466,12 +474,14 @@ int driver_local_check(const char *data_dir, struct err *err)
 int driver_open_below(const char *work, const char *path, int *out_fd, struct err *err)
 {
     struct open_how how = { .flags = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY,
-                            .resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS };
+                            .resolve =
+                                RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS };
     struct stat st;
 
     OWN_FD int dir = open(work, O_PATH | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
     if (dir < 0)
-        return err_set(err, errno == ENOENT ? ERR_MISSING : ERR_IO, "%s: %s", work, strerror(errno));
+        return err_set(err, errno == ENOENT ? ERR_MISSING : ERR_IO, "%s: %s", work,
+                       strerror(errno));
     OWN_FD int fd = (int)syscall(SYS_openat2, dir, path, &how, sizeof how);
     if (fd < 0 && errno == ENOENT)
         return err_set(err, ERR_MISSING, "%s: there is no such file", path);

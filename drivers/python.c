@@ -1,4 +1,5 @@
-/* drivers/python.c - a job that is a Python module: its packages, its environment, its command line */
+/* drivers/python.c - a job that is a Python module: its packages, its environment, its command
+ * line */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -69,7 +70,8 @@ static void use_environment(struct task *t, const struct environment *e, const s
 
     add_to_path(t, e);
     task_set(t, "VIRTUAL_ENV", e->base);
-    task_set(t, "PYTHONUNBUFFERED", "1");       /* a log that is followed shows lines as they are printed */
+    task_set(t, "PYTHONUNBUFFERED",
+             "1"); /* a log that is followed shows lines as they are printed */
     task_expose(t, e->base, false);
     if (e->top[0]) {
         snprintf(site, sizeof site, "%s/site", e->top);
@@ -79,18 +81,18 @@ static void use_environment(struct task *t, const struct environment *e, const s
     environment_expose_python(t, r);
 }
 
-/* Several workers: `muster train` of a spec that names the module starts them as one group, with ranks,
- * and again when one is lost. */
-static int add_group(const struct task_order *o, const struct environment *e, json_t *words, int workers,
-                     struct task *t, struct err *err)
+/* Several workers: `muster train` of a spec that names the module starts them as one group,
+ * with ranks, and again when one is lost. */
+static int add_group(const struct task_order *o, const struct environment *e, json_t *words,
+                     int workers, struct task *t, struct err *err)
 {
     const char *module = json_string_value(json_array_get(words, 2));
     char path[PATH_MAX + 16], program[PATH_MAX], python[PATH_MAX + 16];
     OWN_JSON json_t *args = json_array();
     for (size_t i = 3; i < json_array_size(words); i++)
         json_array_append(args, json_array_get(words, i));
-    OWN_JSON json_t *spec = json_pack("{s:s, s:{s:s, s:O}, s:i}", "name", "group", "python", "module", module,
-                                      "args", args, "workers", workers);
+    OWN_JSON json_t *spec = json_pack("{s:s, s:{s:s, s:O}, s:i}", "name", "group", "python",
+                                      "module", module, "args", args, "workers", workers);
     OWN_MEM char *text = json_dumps(spec, JSON_COMPACT);        /* which is YAML, too */
     snprintf(path, sizeof path, "%s/group.yaml", o->work);
     if (!text || files_write(path, text, strlen(text), err) < 0)
@@ -115,7 +117,8 @@ static int add_command(const struct task_order *o, const struct environment *e, 
 {
     const json_t *max = json_object_get(json_object_get(o->spec, "workers"), "max");
     int workers = json_is_integer(max) ? (int)json_integer_value(max) : 1;
-    const json_t *python = json_object_get(o->spec, "python"), *args = json_object_get(python, "args");
+    const json_t *python = json_object_get(o->spec, "python"),
+                 *args = json_object_get(python, "args");
     const char *module = json_string_value(json_object_get(python, "module"));
     const char *job_dir = json_string_value(json_object_get(o->spec, "job_dir"));
     size_t i;
@@ -137,7 +140,8 @@ static int add_command(const struct task_order *o, const struct environment *e, 
     return add_group(o, e, words, workers, t, err);
 }
 
-int task_python(const struct task_order *o, task_step *step, void *arg, struct task *t, struct err *err)
+int task_python(const struct task_order *o, task_step *step, void *arg, struct task *t,
+                struct err *err)
 {
     const json_t *python = json_object_get(o->spec, "python");
     const char *extra = json_string_value(json_object_get(python, "requirements"));
@@ -147,8 +151,8 @@ int task_python(const struct task_order *o, task_step *step, void *arg, struct t
 
     if (!e || !runtime)
         return err_set(err, ERR_NOMEM, "no memory for a job");
-    if (runtimes_find(o->data_dir, python, json_string_value(json_object_get(o->spec, "image")), o->journal,
-                      runtime, err) < 0)
+    if (runtimes_find(o->data_dir, python, json_string_value(json_object_get(o->spec, "image")),
+                      o->journal, runtime, err) < 0)
         return -(int)err->code;
     OWN_JSON json_t *requirements = runtime->requirements;
     if (extra)

@@ -15,14 +15,17 @@
 #include "spec/yaml.h"
 
 static const char defaults[] =
-    "# What runs here in place of AI Platform's runtimes and images. Edit it: it is read for each job.\n"
+    "# What runs here in place of AI Platform's runtimes and images. Edit it: it is read for each "
+    "job.\n"
     "#\n"
     "# A row may say\n"
-    "#   python: python3.9          a name that is looked up, or a path; default: the Python asked for,\n"
+    "#   python: python3.9          a name that is looked up, or a path; default: the Python asked "
+    "for,\n"
     "#                              or python3 where that is not installed\n"
     "#   system: true               the packages of that Python's own installation are seen\n"
     "#   requirements: [torch]      what is installed before the job's own requirements\n"
-    "# A row that is missing is as one that says nothing; an image matches the longest row that it\n"
+    "# A row that is missing is as one that says nothing; an image matches the longest row that "
+    "it\n"
     "# begins with.\n"
     "runtimes:\n"
     "  \"1.13\": {}\n"
@@ -37,9 +40,11 @@ static const char defaults[] =
     "  \"2.8\": {}\n"
     "  \"2.11\": {}\n"
     "images:\n"
-    "  gcr.io/cloud-ml-public/training/pytorch-: {system: true, requirements: [torch, \"numpy<2\"]}\n"
+    "  gcr.io/cloud-ml-public/training/pytorch-: {system: true, requirements: [torch, "
+    "\"numpy<2\"]}\n"
     "  gcr.io/cloud-ml-public/training/: {}\n"
-    "  us-docker.pkg.dev/vertex-ai/training/pytorch-: {system: true, requirements: [torch, \"numpy<2\"]}\n"
+    "  us-docker.pkg.dev/vertex-ai/training/pytorch-: {system: true, requirements: [torch, "
+    "\"numpy<2\"]}\n"
     "  us-docker.pkg.dev/vertex-ai/training/: {}\n";
 
 static int table_path(const char *data_dir, char *out, struct err *err)
@@ -77,11 +82,13 @@ static int read_row(const struct value *row, const char *path, struct runtime *o
     const struct value *list = row ? value_find(row, "requirements") : NULL;
 
     if (row && row->kind != VALUE_MAP && !value_is_null(row))
-        return err_set(err, ERR_INVALID, "%s:%d: a row is a map: {python: ..., requirements: [...]}", path,
+        return err_set(err, ERR_INVALID,
+                       "%s:%d: a row is a map: {python: ..., requirements: [...]}", path,
                        row->line);
     out->system = system && system->text && !strcmp(system->text, "true");
     *out_python = python ? python->text : NULL;
-    for (const struct value *v = list && list->kind == VALUE_LIST ? list->child : NULL; v; v = v->next)
+    for (const struct value *v = list && list->kind == VALUE_LIST ? list->child : NULL; v;
+         v = v->next)
         if (v->text)
             json_array_append_new(out->requirements, json_string(v->text));
     return 0;
@@ -89,8 +96,8 @@ static int read_row(const struct value *row, const char *path, struct runtime *o
 
 /* ------------------------------------------------------------------ interpreters */
 
-/* A program that the user of a sandbox can run: no script (pyenv's shims ask for pyenv), and, for a server
- * that is root, with a way to it that is open to others. */
+/* A program that the user of a sandbox can run: no script (pyenv's shims ask for pyenv), and,
+ * for a server that is root, with a way to it that is open to others. */
 static bool is_usable(const char *path, bool given)
 {
     char head[4];
@@ -152,12 +159,14 @@ static int find_python(const char *asked, const char *row, struct runtime *out, 
             version_of(out->python, out->version, sizeof out->version);
             return 0;
         }
-    return err_set(err, ERR_MISSING, "there is no %s here that a job can run (install python3, or name one "
-                   "in runtimes.yaml)", row ? row : "python3");
+    return err_set(err, ERR_MISSING,
+                   "there is no %s here that a job can run (install python3, or name one "
+                   "in runtimes.yaml)",
+                   row ? row : "python3");
 }
 
-int runtimes_find(const char *data_dir, const json_t *python, const char *image, struct journal *journal,
-                  struct runtime *out, struct err *err)
+int runtimes_find(const char *data_dir, const json_t *python, const char *image,
+                  struct journal *journal, struct runtime *out, struct err *err)
 {
     const char *runtime = json_string_value(json_object_get(python, "runtime"));
     const char *asked = json_string_value(json_object_get(python, "python"));
@@ -172,14 +181,16 @@ int runtimes_find(const char *data_dir, const json_t *python, const char *image,
         files_read(path, YAML_BYTES_MAX, &text, &n, err) < 0 ||
         yaml_parse(text, n, path, NULL, &table, err) < 0)
         goto failed;
-    const struct value *images = value_find(table, "images"), *runtimes = value_find(table, "runtimes");
+    const struct value *images = value_find(table, "images"),
+                       *runtimes = value_find(table, "runtimes");
     const struct value *row = image ? find_image(images, image)
                             : runtime && runtimes ? value_find(runtimes, runtime) : NULL;
-    if (read_row(row, path, &r, &row_python, err) < 0 || find_python(asked, row_python, &r, err) < 0)
+    if (read_row(row, path, &r, &row_python, err) < 0 ||
+        find_python(asked, row_python, &r, err) < 0)
         goto failed;
     if (image)
-        journal_say(journal, "image %s is not used: Python %s of this machine is, in a sandbox", image,
-                    r.version);
+        journal_say(journal, "image %s is not used: Python %s of this machine is, in a sandbox",
+                    image, r.version);
     else if (runtime || (asked && strcmp(asked, r.version)))
         journal_say(journal, "asked for%s%s%s%s%s; Python %s of this machine is used%s",
                     runtime ? " runtime " : "", runtime ? runtime : "", runtime && asked ? "," : "",

@@ -1,17 +1,18 @@
 /* drivers/sandbox.c - runs a program that sees little, can change less, and leaves nothing behind
  *
- * DESIGN. keeper -> clone(namespaces) -> init -> vfork -> exec of the program. init and the keeper talk
- * over one socket.
+ * DESIGN. keeper -> clone(namespaces) -> init -> vfork -> exec of the program. init and the
+ * keeper talk over one socket.
  *
  * Mounts. "/" is bound, with all below it, over /tmp and made read-only; then what is to differ is
- * mounted on top of the copy; then the copy becomes the root (pivot_root) and the old one goes. Sources
- * are opened before anything is covered, so that a data directory below /tmp is found. A directory on
- * the way to an exposed path that the inner user could not pass (/root of a server that is root) is
- * covered by an empty one, so that the path works and nothing else there shows.
+ * mounted on top of the copy; then the copy becomes the root (pivot_root) and the old one goes.
+ * Sources are opened before anything is covered, so that a data directory below /tmp is found.
+ * A directory on the way to an exposed path that the inner user could not pass (/root of a
+ * server that is root) is covered by an empty one, so that the path works and nothing else
+ * there shows.
  *
- * Rights. A server that is root needs no user namespace: init sets up as root, then becomes 65534. Else
- * init has a user namespace in which the server's user is 65534. Either way no_new_privs is set and the
- * bounding set is empty before exec.
+ * Rights. A server that is root needs no user namespace: init sets up as root, then becomes
+ * 65534. Else init has a user namespace in which the server's user is 65534. Either way
+ * no_new_privs is set and the bounding set is empty before exec.
  */
 #include "drivers/sandbox.h"
 
@@ -151,7 +152,8 @@ static pid_t start_program(const struct init *in)
         become_program(in->s, &error);
     if (pid < 0)
         give_up(in, "a process");
-    struct sandbox_message m = { .kind = error ? SANDBOX_NO_PROGRAM : SANDBOX_STARTED, .value = error };
+    struct sandbox_message m = { .kind = error ? SANDBOX_NO_PROGRAM : SANDBOX_STARTED,
+                                 .value = error };
     tell(in, &m);
     /* The keeper reads until all writers are gone. */
     close(in->s->out);
@@ -215,7 +217,8 @@ static void finish(const struct init *in, int status)
 __attribute__((noreturn))
 static void watch_program(struct init *in, int signals)
 {
-    struct pollfd fds[] = { { .fd = signals, .events = POLLIN }, { .fd = in->talk, .events = POLLIN } };
+    struct pollfd fds[] = { { .fd = signals, .events = POLLIN },
+                            { .fd = in->talk, .events = POLLIN } };
 
     for (;;) {
         int status = 0;
@@ -367,6 +370,8 @@ int sandbox_check(struct err *err)
     sandbox_end(&run, true);
     if (n == (ssize_t)sizeof m && m.kind != SANDBOX_FAILED)
         return 0;
-    return err_set(err, ERR_DENIED, "a sandbox for jobs cannot be made here (%s); run the server as "
-                   "root, or start it with --no-sandbox", n > 0 ? m.text : "it died");
+    return err_set(err, ERR_DENIED,
+                   "a sandbox for jobs cannot be made here (%s); run the server as "
+                   "root, or start it with --no-sandbox",
+                   n > 0 ? m.text : "it died");
 }

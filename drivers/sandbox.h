@@ -2,15 +2,16 @@
  *
  * Own namespaces for processes, mounts and System V objects (and, without network, for that): made
  * here, not by bubblewrap, which costs some ten milliseconds a job where this costs under one
- * (docs/design/sandbox.md). Inside: another user (65534) without privileges or a way to gain any; the
- * file system read-only, with the data directory of the server, /tmp, /var/tmp, /dev and /run its own;
- * the paths of `paths` where they are outside, the writable ones writable.
+ * (docs/design/sandbox.md). Inside: another user (65534) without privileges or a way to gain
+ * any; the file system read-only, with the data directory of the server, /tmp, /var/tmp, /dev
+ * and /run its own; the paths of `paths` where they are outside, the writable ones writable.
  *
- * The first process inside is ours (`init`): it starts the program, reaps orphans, and when the program
- * ends, or the keeper does, it ends, and the kernel ends all that is left inside with it.
+ * The first process inside is ours (`init`): it starts the program, reaps orphans, and when the
+ * program ends, or the keeper does, it ends, and the kernel ends all that is left inside with
+ * it.
  *
- * Not confined (`confined` false): the program runs as the caller, and init finds what it left behind
- * by being the parent of its orphans.
+ * Not confined (`confined` false): the program runs as the caller, and init finds what it left
+ * behind by being the parent of its orphans.
  */
 #ifndef MUSTER_DRIVERS_SANDBOX_H
 #define MUSTER_DRIVERS_SANDBOX_H

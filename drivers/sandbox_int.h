@@ -6,8 +6,8 @@
 
 #include "drivers/sandbox.h"
 
-/* Makes the file system of s the root of this mount namespace. NULL, or what could not be done, with
- * errno. */
+/* Makes the file system of s the root of this mount namespace. NULL, or what could not be done,
+ * with errno. */
 const char *sandbox_mount(const struct sandbox *s);
 
 /* Every descendant of `pid`, which is a subreaper, so that none has escaped it. */

@@ -1,4 +1,5 @@
-/* drivers/sandbox_mount.c - the file system that a job sees (drivers/sandbox.c says how it is made) */
+/* drivers/sandbox_mount.c - the file system that a job sees (drivers/sandbox.c says how it is
+ * made) */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>

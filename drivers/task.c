@@ -50,13 +50,14 @@ void task_expose(struct task *t, const char *path, bool writable)
 {
     OWN_MEM char *real = realpath(path, NULL);
     if (real && strcmp(real, "/"))
-        json_array_append_new(t->paths, json_pack("{s:s, s:b}", "path", real, "writable", writable));
+        json_array_append_new(t->paths,
+                              json_pack("{s:s, s:b}", "path", real, "writable", writable));
 }
 
 void task_expose_at(struct task *t, const char *from, const char *path, bool writable)
 {
-    json_array_append_new(t->paths, json_pack("{s:s, s:s, s:b}", "path", path, "from", from, "writable",
-                                              writable));
+    json_array_append_new(
+        t->paths, json_pack("{s:s, s:s, s:b}", "path", path, "from", from, "writable", writable));
 }
 
 static void set_all(struct task *t, const json_t *env)
@@ -82,8 +83,9 @@ static struct limits limits_of(const struct task_order *o)
     double memory = number_of(resources, "memory", 0), pids = number_of(resources, "pids", 0);
 
     /* Memory is for as many as there may ever be; processors follow each resize (keeper.c). */
-    return (struct limits){ .memory = memory > 0 ? (long long)memory * (most > workers ? most : workers)
-                                                 : 0,
+    return (struct limits){ .memory = memory > 0
+                                          ? (long long)memory * (most > workers ? most : workers)
+                                          : 0,
                             .cpu = number_of(resources, "cpu", 0) * workers,
                             .pids = pids > 0 ? (int)pids : PIDS_DEFAULT };
 }
@@ -91,8 +93,10 @@ static struct limits limits_of(const struct task_order *o)
 /* Nodes of graphics processors, for a job that asked for one. */
 static void expose_gpus(struct task *t)
 {
-    static const char *const nodes[] = { "/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools",
-                                         "/dev/nvidia-modeset", "/dev/kfd", "/dev/dri" };
+    static const char *const nodes[] = {
+        "/dev/nvidiactl",      "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools",
+        "/dev/nvidia-modeset", "/dev/kfd",        "/dev/dri"
+    };
     char path[32];
 
     for (size_t i = 0; i < sizeof nodes / sizeof nodes[0]; i++)
@@ -199,7 +203,8 @@ static int make_command(const struct task_order *o, task_step *step, void *arg, 
     return 0;
 }
 
-/* Files that the spec reads; one in the data directory of the server is another job's or its own. */
+/* Files that the spec reads; one in the data directory of the server is another job's or its
+ * own. */
 static void expose_data(struct task *t, const struct task_order *o, const json_t *value)
 {
     const char *text = json_string_value(value), *key;

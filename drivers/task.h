@@ -1,7 +1,8 @@
 /* drivers/task.h - what a job document comes to: a program, its arguments, environment and files
  *
- * A kind of job (command, train, python) is a row of a table. The environment is built from nothing: what
- * the document and the server say, and PATH, HOME, USER, LANG, TMPDIR; the server's own is not in it.
+ * A kind of job (command, train, python) is a row of a table. The environment is built from
+ * nothing: what the document and the server say, and PATH, HOME, USER, LANG, TMPDIR; the
+ * server's own is not in it.
  */
 #ifndef MUSTER_DRIVERS_TASK_H
 #define MUSTER_DRIVERS_TASK_H
@@ -38,14 +39,14 @@ struct task {
     char **argv_list, **env_list;       /* made by task_fill */
 };
 
-/* Runs a step of the preparation to its end, its output in the job's log. *out_code is its exit code, 128 +
- * signal when killed. ERR_CONFLICT: the job was stopped meanwhile. */
+/* Runs a step of the preparation to its end, its output in the job's log. *out_code is its exit
+ * code, 128 + signal when killed. ERR_CONFLICT: the job was stopped meanwhile. */
 typedef int task_step(void *arg, struct task *step, int *out_code, struct err *err);
 
 int task_make(const struct task_order *o, task_step *step, void *arg, struct task *out,
               struct err *err);
-/* The task of a step of the preparation: an empty one, without what the job and the server put into the
- * environment (a builder needs no secrets), with what tells pip where packages are. */
+/* The task of a step of the preparation: an empty one, without what the job and the server put
+ * into the environment (a builder needs no secrets), with what tells pip where packages are. */
 int task_init_step(struct task *t, const struct task_order *o, struct err *err);
 void task_done(struct task *t);
 

@@ -13,7 +13,8 @@
 
 #include "base/own.h"
 
-/* Two of the longest lines: 64 kB of text, three times that where every byte was replaced, and a head. */
+/* Two of the longest lines: 64 kB of text, three times that where every byte was replaced, and
+ * a head. */
 enum { BLOCK = 512 << 10, TAIL_BLOCK = 64 << 10 };
 
 static int open_log(const char *dir, int file)
@@ -151,7 +152,8 @@ long logs_read(const char *dir, struct log_cursor *c, const char *search,
     if (!block)
         return err_set(err, ERR_NOMEM, "no memory to read a log");
     while (!r.stop && budget > 0) {
-        /* Asked before the file is read to its end: once there is a next one, this one grows no more. */
+        /* Asked before the file is read to its end: once there is a next one, this one grows no
+         * more. */
         int next = open_log(dir, c->file + 1);
         if (read_file(&r, fd, block, c, &budget) < 0) {
             if (next >= 0)
@@ -173,7 +175,8 @@ long logs_read(const char *dir, struct log_cursor *c, const char *search,
 
 /* ------------------------------------------------------------------ by time */
 
-/* The first line that begins at or after `offset` (0, or anywhere in a line): where, and its time. */
+/* The first line that begins at or after `offset` (0, or anywhere in a line): where, and its
+ * time. */
 static bool line_from(int fd, char *block, int64_t offset, int64_t *out_at, double *out_t)
 {
     int64_t from = offset ? offset - 1 : 0;     /* so that a line that begins at `offset` counts */
@@ -243,7 +246,7 @@ int logs_seek_time(const char *dir, double t, struct log_cursor *out, struct err
 static int64_t back_in(int fd, char *block, long *lines)
 {
     int64_t end = size_of(fd);
-    bool last = true;           /* the newline at the very end ends the first line that is counted */
+    bool last = true; /* the newline at the very end ends the first line that is counted */
 
     for (int64_t at = end; at > 0;) {
         int64_t from = at > TAIL_BLOCK ? at - TAIL_BLOCK : 0;

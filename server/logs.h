@@ -1,10 +1,10 @@
 /* server/logs.h - what jobs print, line by line
  *
- * The keeper writes DIR/log.N: each line "SECONDS.MICROS STREAM WORKER TEXT\n" (stream o or e, or m for
- * the system's own words; worker a number; a line longer than 64 kB is cut into pieces marked by a
- * trailing backslash). TEXT is UTF-8 without control characters but tab and escape. Times never go
- * back. A new file N+1 begins at 16 MB. A cursor is (N, offset) of the start of a line; {0, 0} is the
- * beginning.
+ * The keeper writes DIR/log.N: each line "SECONDS.MICROS STREAM WORKER TEXT\n" (stream o or e,
+ * or m for the system's own words; worker a number; a line longer than 64 kB is cut into pieces
+ * marked by a trailing backslash). TEXT is UTF-8 without control characters but tab and escape.
+ * Times never go back. A new file N+1 begins at 16 MB. A cursor is (N, offset) of the start of
+ * a line; {0, 0} is the beginning.
  *
  * Threads: any; nothing is kept between calls. Memory does not depend on the size of the log.
  */
@@ -30,11 +30,11 @@ struct log_line {
     struct log_cursor at;       /* where the line begins: a stable name for it */
 };
 
-/* Lines from the cursor on: `each` non-zero stops before that line is counted. Moves the cursor past what
- * was given. `search` NULL: all; else only lines that contain it (ASCII letters of either case). A line
- * that is still being written is left for the next call. Returns how many; no log yet: 0. One call looks at
- * LOGS_SCAN_BYTES at most, so a search that finds nothing may have more to look at: it has reached the end
- * when the cursor no longer moves. */
+/* Lines from the cursor on: `each` non-zero stops before that line is counted. Moves the cursor
+ * past what was given. `search` NULL: all; else only lines that contain it (ASCII letters of
+ * either case). A line that is still being written is left for the next call. Returns how many;
+ * no log yet: 0. One call looks at LOGS_SCAN_BYTES at most, so a search that finds nothing may
+ * have more to look at: it has reached the end when the cursor no longer moves. */
 enum { LOGS_SCAN_BYTES = 32 << 20 };
 long logs_read(const char *dir, struct log_cursor *c, const char *search,
                int (*each)(void *arg, const struct log_line *l), void *arg, struct err *err);

@@ -1,8 +1,9 @@
 /* server/scalars.c - numbers over time, out of what a job writes
  *
- * DESIGN. A `board` is what is known of one attempt: its files with the offset up to which each was read,
- * and its tags with their points. Boards are kept for the jobs that were looked at last. When a file has
- * become shorter (a run that was resumed cuts its metrics back) the board is read anew.
+ * DESIGN. A `board` is what is known of one attempt: its files with the offset up to which each
+ * was read, and its tags with their points. Boards are kept for the jobs that were looked at
+ * last. When a file has become shorter (a run that was resumed cuts its metrics back) the board
+ * is read anew.
  */
 #include "server/scalars.h"
 
@@ -303,8 +304,8 @@ static void walk_folder(struct walk *w, int fd, const char *path, int depth)
     }
     bool has_lines = faccessat(fd, "metrics.jsonl", R_OK, AT_SYMLINK_NOFOLLOW) == 0;
     while ((e = readdir(d)) && w->entries++ < ENTRIES_MAX) {
-        if (e->d_name[0] == '.' ||
-            snprintf(below, sizeof below, "%s%s%s", path, *path ? "/" : "", e->d_name) >= (int)sizeof below)
+        if (e->d_name[0] == '.' || snprintf(below, sizeof below, "%s%s%s", path, *path ? "/" : "",
+                                            e->d_name) >= (int)sizeof below)
             continue;
         if (e->d_type == DT_REG && (has_lines ? !strcmp(e->d_name, "metrics.jsonl")
                                               : is_events(e->d_name)))
@@ -344,12 +345,14 @@ static json_t *show(const struct board *b)
         /* Between one and two thousand are kept: one of two is shown when there are many. */
         int every = s->n > SCALARS_POINTS ? 2 : 1;
         for (int k = 0; k < s->n; k += every)
-            json_array_append_new(points, json_pack("[f, I, f]", s->points[k].time,
-                                                    (json_int_t)s->points[k].step, s->points[k].value));
+            json_array_append_new(points,
+                                  json_pack("[f, I, f]", s->points[k].time,
+                                            (json_int_t)s->points[k].step, s->points[k].value));
         int shown = s->n ? (s->n - 1) / every * every : -1;
-        if (s->n && (s->points[shown].step != s->last.step || s->points[shown].time != s->last.time))
-            json_array_append_new(points, json_pack("[f, I, f]", s->last.time, (json_int_t)s->last.step,
-                                                    s->last.value));
+        if (s->n &&
+            (s->points[shown].step != s->last.step || s->points[shown].time != s->last.time))
+            json_array_append_new(points, json_pack("[f, I, f]", s->last.time,
+                                                    (json_int_t)s->last.step, s->last.value));
         if (json_object_set_new(all, s->tag, points) < 0)
             json_object_set_new(all, "?", json_array());        /* a tag that is no text */
     }

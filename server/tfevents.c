@@ -178,7 +178,8 @@ int64_t tfevents_read(const uint8_t *bytes, size_t n,
 
     while (n - at >= 12) {
         uint64_t length = little(bytes + at, 8);
-        if (crc32c_masked(bytes + at, 8) != (uint32_t)little(bytes + at + 8, 4) || length > RECORD_MAX)
+        if (crc32c_masked(bytes + at, 8) != (uint32_t)little(bytes + at + 8, 4) ||
+            length > RECORD_MAX)
             return -1;
         if (n - at - 12 < length || n - at - 12 - length < 4)
             break;              /* half written */
