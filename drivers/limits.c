@@ -21,6 +21,7 @@ struct limits_group {
     int version;                /* 0: rlimits */
     char path[N_CONTROLLERS][512];      /* "": not limited by a group; version 2: [0] alone */
     int join[N_CONTROLLERS];    /* open `tasks`, -1: none */
+    int cgroup;                 /* version 2: the group's directory; -1: none */
 };
 
 /* ------------------------------------------------------------------ small files */
@@ -141,10 +142,8 @@ static bool make_v2(struct limits_group *g, const char *name)
         if (get(base, "cgroup.subtree_control", have, sizeof have) == 0 &&
             strstr(have, "memory") && strstr(have, "pids") &&
             (mkdir(path, 0755) == 0 || errno == EEXIST)) {
-            char procs[700];
-            snprintf(procs, sizeof procs, "%s/cgroup.procs", path);
-            g->join[0] = open(procs, O_WRONLY | O_CLOEXEC);
-            if (g->join[0] >= 0) {
+            g->cgroup = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+            if (g->cgroup >= 0) {
                 snprintf(g->path[0], sizeof g->path[0], "%.*s", (int)sizeof g->path[0] - 1, path);
                 return true;
             }
@@ -199,6 +198,7 @@ int limits_open(const char *name, const struct limits *l, struct limits_group **
     if (!g)
         return err_set(err, ERR_NOMEM, "no memory for the limits of a job");
     g->limits = *l;
+    g->cgroup = -1;
     for (int c = 0; c < N_CONTROLLERS; c++)
         g->join[c] = -1;
     if (make_v2(g, name)) {
@@ -221,6 +221,8 @@ void limits_free(struct limits_group *g)
 {
     if (!g)
         return;
+    if (g->cgroup >= 0)
+        close(g->cgroup);
     for (int c = 0; c < N_CONTROLLERS; c++) {
         if (g->join[c] >= 0)
             close(g->join[c]);
@@ -241,11 +243,16 @@ static void lower(int what, rlim_t to)
     }
 }
 
+int limits_cgroup(const struct limits_group *g)
+{
+    return g->cgroup;
+}
+
 int limits_join(const struct limits_group *g)
 {
     bool grouped[N_CONTROLLERS];
     for (int c = 0; c < N_CONTROLLERS; c++) {
-        grouped[c] = g->version == 2 ? g->join[0] >= 0 : g->join[c] >= 0;
+        grouped[c] = g->version == 2 || g->join[c] >= 0;
         if (g->join[c] >= 0 && write(g->join[c], "0", 1) != 1)
             return -1;
     }

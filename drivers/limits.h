@@ -1,10 +1,10 @@
 /* drivers/limits.h - memory, processors and processes that a job may use
  *
  * Control groups where this process may make them (version 1: one group in each of memory, cpu and
- * pids; version 2: one group), rlimits where it may not. A limit of 0 is none. The group is
- * made empty; a process joins by limits_join, which costs microseconds: it writes "0" to
- * `tasks`, the one way in that does not wait for every processor of the machine to pass through
- * the scheduler.
+ * pids; version 2: one group), rlimits where it may not. A limit of 0 is none. The group is made
+ * empty. A process is born into a group of version 2 (limits_cgroup) and joins those of version 1
+ * by writing "0" to `tasks` (limits_join): the two ways that do not wait for every processor to
+ * pass through the scheduler, which takes ten milliseconds and more.
  */
 #ifndef MUSTER_DRIVERS_LIMITS_H
 #define MUSTER_DRIVERS_LIMITS_H
@@ -30,6 +30,8 @@ int limits_open(const char *name, const struct limits *l, struct limits_group **
 void limits_free(struct limits_group *g);
 static inline void limits_group_own(struct limits_group **g) { limits_free(*g); }
 
+/* For clone3's CLONE_INTO_CGROUP; -1: there is none of version 2. Borrowed. */
+int limits_cgroup(const struct limits_group *g);
 /* The calling process, which has one thread. Before it gives up its rights. */
 int limits_join(const struct limits_group *g);
 int limits_set_cpu(struct limits_group *g, double cpu);

@@ -21,6 +21,7 @@
 #include <grp.h>
 #include <linux/capability.h>
 #include <linux/mount.h>
+#include <linux/sched.h>
 #include <net/if.h>
 #include <poll.h>
 #include <sched.h>
@@ -283,9 +284,16 @@ static void be_init(struct init *in, uid_t uid, gid_t gid)
     watch_program(in, signals);
 }
 
-static pid_t clone_with(unsigned long flags)
+static pid_t clone_with(unsigned long flags, const struct limits_group *limits)
 {
-    return (pid_t)syscall(SYS_clone, flags | SIGCHLD, NULL, NULL, NULL, NULL);
+    struct clone_args args = { .flags = flags, .exit_signal = SIGCHLD };
+    int cgroup = limits ? limits_cgroup(limits) : -1;
+
+    if (cgroup < 0)
+        return (pid_t)syscall(SYS_clone, flags | SIGCHLD, NULL, NULL, NULL, NULL);
+    args.flags |= CLONE_INTO_CGROUP;
+    args.cgroup = (uint64_t)cgroup;
+    return (pid_t)syscall(SYS_clone3, &args, sizeof args);
 }
 
 int sandbox_start(const struct sandbox *s, struct sandbox_run *out, struct err *err)
@@ -302,7 +310,7 @@ int sandbox_start(const struct sandbox *s, struct sandbox_run *out, struct err *
         return err_set(err, ERR_AGAIN, "no socket for a sandbox: %s", strerror(errno));
     uid_t uid = geteuid();
     gid_t gid = getegid();
-    pid_t pid = clone_with(flags);
+    pid_t pid = clone_with(flags, s->limits);
     if (pid == 0) {
         close(talk[0]);
         in.talk = talk[1];
