@@ -493,16 +493,18 @@ static int storage(struct cli *c, int argc, char **argv, struct err *err)
 static const struct {
     const char *words;
     int (*run)(struct cli *c, int argc, char **argv, struct err *err);
+    const char *args;
+    const struct option *options; /* for the help; NULL: none are listed */
 } commands[] = {
-    { "ai-platform jobs submit training", gcloud_submit },
-    { "ai-platform jobs describe", gcloud_describe },
-    { "ai-platform jobs list", gcloud_list },
-    { "ai-platform jobs cancel", gcloud_cancel },
-    { "ai-platform jobs stream-logs", gcloud_stream_logs },
-    { "ai-platform local train", local_train },
-    { "config", gcloud_config },
-    { "storage", storage },
-    { "version", version },
+    { "ai-platform jobs submit training", gcloud_submit, "JOB [FLAGS] [-- ARGUMENTS]", options },
+    { "ai-platform jobs describe", gcloud_describe, "JOB", gcloud_jobs_options },
+    { "ai-platform jobs list", gcloud_list, "", gcloud_jobs_options },
+    { "ai-platform jobs cancel", gcloud_cancel, "JOB", gcloud_jobs_options },
+    { "ai-platform jobs stream-logs", gcloud_stream_logs, "JOB", gcloud_jobs_options },
+    { "ai-platform local train", local_train, "[FLAGS] [-- ARGUMENTS]", local_options },
+    { "config", gcloud_config, "get-value NAME | set NAME VALUE | unset NAME | list", NULL },
+    { "storage", storage, "ls | cp | cat | rm | buckets create ... (muster help storage)", NULL },
+    { "version", version, "", NULL },
 };
 enum { N_COMMANDS = sizeof commands / sizeof commands[0] };
 
@@ -528,7 +530,16 @@ static void usage(FILE *to)
 {
     fputs("gcloud, by muster " MUSTER_VERSION ". What it knows:\n", to);
     for (int i = 0; i < N_COMMANDS; i++)
-        fprintf(to, "  gcloud %s\n", commands[i].words);
+        fprintf(to, "  gcloud %s %s\n", commands[i].words, commands[i].args);
+}
+
+/* --help before "--" asks for the help, whatever else is there. */
+static int asks_for_help(int argc, char **argv)
+{
+    for (int i = 0; i < find_end(argc, argv); i++)
+        if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h"))
+            return 1;
+    return 0;
 }
 
 int gcloud_is(const char *program)
@@ -555,6 +566,12 @@ int gcloud_main(struct cli *c, int argc, char **argv)
         int n = words_of(commands[i].words, argc, argv);
         if (!n)
             continue;
+        if (asks_for_help(argc - n, argv + n)) {
+            printf("usage: gcloud %s %s\n", commands[i].words, commands[i].args);
+            if (commands[i].options)
+                options_print(commands[i].options, stdout);
+            return 0;
+        }
         int rc = commands[i].run(c, argc - n, argv + n, &err);
         if (rc == 0 && fflush(stdout) != 0)
             rc = err_set(&err, ERR_IO, "cannot write the output: %s", strerror(errno));

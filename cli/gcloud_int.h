@@ -49,6 +49,7 @@ struct gcloud_common { /* flags of every command; the first member of each one's
     { "configuration", 0, "C", "ignored", OPTION_TEXT, offsetof(type, common.configuration) }
 /* clang-format on */
 
+extern const struct option gcloud_jobs_options[];
 int gcloud_describe(struct cli *c, int argc, char **argv, struct err *err);
 int gcloud_list(struct cli *c, int argc, char **argv, struct err *err);
 int gcloud_cancel(struct cli *c, int argc, char **argv, struct err *err);

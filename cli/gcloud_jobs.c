@@ -277,7 +277,7 @@ struct args {
     int uri, multiline, summarize;
 };
 #define AT(field) offsetof(struct args, field)
-static const struct option options[] = {
+const struct option gcloud_jobs_options[] = {
     GCLOUD_COMMON(struct args),
     { "filter", 0, "EXPRESSION", "of the jobs listed", OPTION_TEXT, AT(filter) },
     { "limit", 0, "N", "so many at most", OPTION_INT, AT(limit) },
@@ -296,7 +296,7 @@ static int one_job(struct cli *c, int argc, char **argv, struct args *a, const c
 {
     char usage[100];
     snprintf(usage, sizeof usage, "ai-platform jobs %s JOB", command);
-    return gcloud_parse(c, options, argc, argv, a, 1, usage, err);
+    return gcloud_parse(c, gcloud_jobs_options, argc, argv, a, 1, usage, err);
 }
 
 int gcloud_describe(struct cli *c, int argc, char **argv, struct err *err)
@@ -384,7 +384,7 @@ int gcloud_list(struct cli *c, int argc, char **argv, struct err *err)
     OWN(client) g = NULL;
     OWN_JSON json_t *jobs = json_array();
     OWN_MEM char *token = NULL;
-    if (gcloud_parse(c, options, argc, argv, &a, 0,
+    if (gcloud_parse(c, gcloud_jobs_options, argc, argv, &a, 0,
                      "ai-platform jobs list [--filter F] [--limit N]", err) < 0 ||
         gcloud_open(a.common.project, &g, err) < 0)
         return -(int)err->code;

@@ -465,6 +465,8 @@ def test_our_gcloud_takes_what_is_needed_and_refuses_the_rest(platform, package)
             (["ai-platform", "local", "train"], "usage")):
         wrong = platform.run(*words, check=False)
         assert wrong.returncode == 2 and says in wrong.stderr, words
+    assert "--stream-logs" in platform.run("ai-platform", "jobs", "submit", "training", "--help").stdout
+    assert "ai-platform jobs list" in platform.run("help").stdout
     none = platform.run("ai-platform", "jobs", "submit", "training", "x", "--package-path", "dist",
                         "--module-name", "m", "--job-dir", f"gs://{BUCKET}/x", check=False, cwd=package)
     assert none.returncode == 1 and "__init__.py" in none.stderr
