@@ -371,11 +371,11 @@ int storage_object_delete(struct call *c, struct err *err)
 
 /* ------------------------------------------------------------ copies */
 
-static int copy(struct call *c, struct object *out, struct err *err)
+static int copy(struct call *c, bool move, struct object *out, struct err *err)
 {
     struct objects_copy f = { .project = c->project, .bucket = c->bucket, .name = c->object,
                               .to_bucket = c->to_bucket ? c->to_bucket : c->bucket,
-                              .to_name = c->to_object };
+                              .to_name = c->to_object, .move = move };
     OWN_JSON json_t *doc = NULL;
 
     if (call_when(c, true, &f.when, err) < 0 || call_when(c, false, &f.to_when, err) < 0 ||
@@ -391,7 +391,7 @@ int storage_object_copy(struct call *c, struct err *err)
 {
     struct object o;
 
-    return copy(c, &o, err) < 0 ? -(int)err->code : answer_object(c, &o);
+    return copy(c, false, &o, err) < 0 ? -(int)err->code : answer_object(c, &o);
 }
 
 /* Always done in one step: no byte moves. */
@@ -400,7 +400,7 @@ int storage_object_rewrite(struct call *c, struct err *err)
     struct object o;
     char size[24];
 
-    if (copy(c, &o, err) < 0)
+    if (copy(c, false, &o, err) < 0)
         return -(int)err->code;
     snprintf(size, sizeof size, "%lld", (long long)o.size);
     c->answer = json_pack("{s:s, s:s, s:s, s:b, s:o}", "kind", "storage#rewriteResponse",
@@ -413,17 +413,8 @@ int storage_object_rewrite(struct call *c, struct err *err)
 int storage_object_move(struct call *c, struct err *err)
 {
     struct object o;
-    struct objects_when when = OBJECTS_WHENEVER;
 
-    if (!strcmp(c->object, c->to_object))
-        return err_set(err, ERR_INVALID, "an object cannot be moved to its own name");
-    if (copy(c, &o, err) < 0)
-        return -(int)err->code;
-    if (objects_delete(c->server, c->project, c->bucket, c->object, 0, &when, err) < 0) {
-        object_done(&o);
-        return -(int)err->code;
-    }
-    return answer_object(c, &o);
+    return copy(c, true, &o, err) < 0 ? -(int)err->code : answer_object(c, &o);
 }
 
 /* ------------------------------------------------------------ compose */

@@ -151,6 +151,7 @@ struct objects_copy {
     struct objects_when to_when;
     const char *type;                   /* with doc; NULL: the source's */
     const json_t *doc;
+    bool move;                          /* the source goes, in the same transaction */
 };
 int objects_copy(struct server *s, const struct objects_copy *c, struct object *out,
                  struct err *err);

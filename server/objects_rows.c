@@ -515,8 +515,11 @@ static int copy(sqlite3 *db, void *arg, struct err *err)
     struct objects_put p = { .project = f->project, .bucket = f->to_bucket, .name = f->to_name,
                              .when = f->to_when };
     struct new_row row = { &p, NULL, o, c->generation };
+    struct object source = *o;          /* its document is o's */
     if (rc == 0)
         rc = object_insert(c->objects, db, &row, err);
+    if (rc == 0 && f->move)
+        rc = row_retire(c->objects, db, &b, &source, o->created, err);
     if (rc < 0)
         object_done(o);
     return rc;
@@ -529,9 +532,13 @@ int objects_copy(struct server *s, const struct objects_copy *from, struct objec
 
     if (object_name_check(from->to_name, err) < 0)
         return -(int)err->code;
+    if (from->move && !strcmp(from->bucket, from->to_bucket) && !strcmp(from->name, from->to_name))
+        return err_set(err, ERR_INVALID, "an object cannot be moved to its own name");
+    cache_write_begins(s->objects, from->bucket, from->name);
     cache_write_begins(s->objects, from->to_bucket, from->to_name);
     int rc = store_write(s->store, copy, &c, err);
     cache_write_ends(s->objects, from->to_bucket, from->to_name);
+    cache_write_ends(s->objects, from->bucket, from->name);
     if (rc == 0)
         *out = c.out;
     sweeper_wake(s->objects);

@@ -199,6 +199,31 @@ static void the_same_bytes_are_kept_once_and_go_with_their_last_name(void **stat
     end();
 }
 
+static void a_move_takes_the_old_name_away(void **state)
+{
+    (void)state;
+    struct err err = { 0 };
+    struct object o;
+
+    begin();
+    make("bucket");
+    put("bucket", "a", "text");
+    struct objects_copy c = { .bucket = "bucket", .name = "a", .to_bucket = "bucket", .to_name = "b",
+                              .when = OBJECTS_WHENEVER, .to_when = OBJECTS_WHENEVER, .move = true };
+    struct hot *h;
+    assert_ok(objects_hot(&server, "bucket", "a", &h, &err));
+    hot_unref(h);
+    assert_ok(objects_copy(&server, &c, &o, &err));
+    object_done(&o);
+    reads("bucket", "b", "text", 4);
+    assert_fails(objects_hot(&server, "bucket", "a", &h, &err), ERR_MISSING);
+    assert_fails(objects_copy(&server, &c, &o, &err), ERR_MISSING);
+    c.name = "b";
+    assert_fails(objects_copy(&server, &c, &o, &err), ERR_INVALID);
+    assert_ok(objects_check(&server, &err));
+    end();
+}
+
 static void what_a_crash_left_is_swept_when_it_is_old(void **state)
 {
     (void)state;
@@ -550,7 +575,7 @@ static void the_cache_stays_within_its_limit(void **state)
 CHECK_MAIN(buckets_are_named_by_the_rules, any_text_names_an_object,
            what_was_put_is_read_after_a_restart,
            the_same_bytes_are_kept_once_and_go_with_their_last_name,
-           what_a_crash_left_is_swept_when_it_is_old,
+           a_move_takes_the_old_name_away, what_a_crash_left_is_swept_when_it_is_old,
            bytes_that_are_not_what_was_announced_are_refused, conditions_decide_who_may_write,
            old_generations_stay_where_the_bucket_keeps_them,
            another_project_does_not_reach_a_bucket, names_are_listed_in_pages_and_folders,
