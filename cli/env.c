@@ -196,8 +196,8 @@ const struct command command_env = {
     .args = "",
     .summary = "print the exports that point gcloud, gcsfs, pandas and kfp to the server",
     .example = "eval \"$(muster env)\"\neval \"$(muster env --unset)\"",
-    .more = "The values hold the token: whoever reads them may do what you may do. Where there is no gcloud,\n"
-            "muster itself goes by that name.",
+    .more = "The values hold the token: whoever reads them may do what you may do.\n"
+            "Where there is no gcloud, muster itself goes by that name.",
     .options = options,
     .run = run,
 };
