@@ -94,17 +94,20 @@ def at_every_point(muster, tmp_path, story, most=400):
 
 
 def test_a_server_killed_at_every_point_of_submit_and_completion(muster, tmp_path):
+    # Long enough to be seen running: its start and its end are two transactions.
+    spec = {**JOB, "command": [*JOB["command"][:2], JOB["command"][2] + "; sleep 0.1"]}
+
     def story(server, fault):
         acknowledged = set()
         died = not start(server, fault)
         if not died:
-            died = submit(server, "j", JOB, acknowledged) is None or wait_for(server, "j") is None
+            died = submit(server, "j", spec, acknowledged) is None or wait_for(server, "j") is None
         if died:
             start(server)
             known = server.call("GET", "/api/jobs/default/j")[0] == 200
             assert known or not acknowledged, f"point {fault}: an acknowledged job is gone"
             if not known:
-                submit(server, "j", JOB, acknowledged)
+                submit(server, "j", spec, acknowledged)
         job = wait_for(server, "j")
         assert job["state"] == "succeeded", f"point {fault}: {job}"
         assert job["attempt"] == 1 and times_run(server, job) == (1, 1), f"point {fault}"
