@@ -12,6 +12,7 @@
 #include <sys/sysinfo.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "server/queue_int.h"
 #include "server/server.h"
 
@@ -215,6 +216,20 @@ static int drop_orphans(sqlite3 *db, void *arg, struct err *err)
     return 0;
 }
 
+/* Logged when it changes, and shown for as long as it lasts. */
+static void tell_trouble(struct queue *q, const char *text)
+{
+    if (!strcmp(q->shown.trouble, text))
+        return;                 /* nobody else writes it */
+    if (*text)
+        log_event(LEVEL_WARN, "scheduler.trouble", "{s:s}", "reason", text);
+    else
+        log_event(LEVEL_INFO, "scheduler.goes_on", "{}");
+    pthread_mutex_lock(&q->lock);
+    snprintf(q->shown.trouble, sizeof q->shown.trouble, "%s", text);
+    pthread_mutex_unlock(&q->lock);
+}
+
 static void *run(void *arg)
 {
     struct queue *q = arg;
@@ -225,9 +240,7 @@ static void *run(void *arg)
     while (!q->ending) {
         err = (struct err){ 0 };
         int rc = round_of(q, look, &err);
-        pthread_mutex_lock(&q->lock);
-        snprintf(q->shown.trouble, sizeof q->shown.trouble, "%s", rc < 0 ? err.text : q->trouble);
-        pthread_mutex_unlock(&q->lock);
+        tell_trouble(q, rc < 0 ? err.text : q->trouble);
         for (int i = 0; i < q->pending.n; i++)
             json_decref(q->pending.at[i].body);
         q->pending.n = 0;
