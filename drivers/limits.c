@@ -1,6 +1,7 @@
 /* drivers/limits.c - memory, processors and processes that a job may use */
 #include "drivers/limits.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -230,6 +231,50 @@ void limits_free(struct limits_group *g)
             remove_group(g->path[c], g->version == 2 ? "cgroup.procs" : "tasks");
     }
     free(g);
+}
+
+/* ------------------------------------------------------------------ what was left */
+
+static void sweep_folder(const char *base)
+{
+    DIR *d = opendir(base);
+    struct dirent *e;
+
+    while (d && (e = readdir(d))) {
+        const char *number = strrchr(e->d_name, '-');
+        char path[700];
+        if (strncmp(e->d_name, "muster-", 7) || !number)
+            continue;
+        long pid = strtol(number + 1, NULL, 10);
+        snprintf(path, sizeof path, "%.400s/%.255s", base, e->d_name);
+        if (pid > 0 && kill((pid_t)pid, 0) < 0 && errno == ESRCH)
+            rmdir(path);        /* refused while anything is in it */
+    }
+    if (d)
+        closedir(d);
+}
+
+void limits_sweep(void)
+{
+    char own[300], base[400];
+
+    for (int c = 0; c < N_CONTROLLERS; c++) {
+        snprintf(base, sizeof base, "/sys/fs/cgroup/%s", controllers[c]);
+        sweep_folder(base);
+        if (own_path(controllers[c], own, sizeof own) == 0 && strcmp(own, "/")) {
+            snprintf(base, sizeof base, "/sys/fs/cgroup/%s%s", controllers[c], own);
+            sweep_folder(base);
+        }
+    }
+    if (own_path("", own, sizeof own) == 0) {
+        snprintf(base, sizeof base, "/sys/fs/cgroup%s", strcmp(own, "/") ? own : "");
+        sweep_folder(base);
+        char *slash = strrchr(base, '/');
+        if (slash && strlen(base) > strlen("/sys/fs/cgroup")) {
+            *slash = '\0';
+            sweep_folder(base);
+        }
+    }
 }
 
 /* ------------------------------------------------------------------ verbs */

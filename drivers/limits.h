@@ -22,13 +22,16 @@ struct limits {
 
 struct limits_group;
 
-/* `name` is a file name. One that a killed keeper left is used again. Never fails for want of
+/* `name` is a file name, "muster-...-PID" with the caller's number. One that a killed keeper left is used again. Never fails for want of
  * control groups: limits_join sets rlimits then. */
 int limits_open(const char *name, const struct limits *l, struct limits_group **out,
                 struct err *err);
 /* Removes the group; what is still in it is killed. NULL is fine. */
 void limits_free(struct limits_group *g);
 static inline void limits_group_own(struct limits_group **g) { limits_free(*g); }
+
+/* Removes the groups that killed keepers left: their names end in the number of a dead process. */
+void limits_sweep(void);
 
 /* For clone3's CLONE_INTO_CGROUP; -1: there is none of version 2. Borrowed. */
 int limits_cgroup(const struct limits_group *g);

@@ -465,6 +465,7 @@ int driver_local_check(const char *data_dir, struct err *err)
 {
     if (check_in_child(err) < 0 || runtimes_write(data_dir, err) < 0)
         return -(int)err->code;
+    limits_sweep();
     make_spare();
     return 0;
 }
