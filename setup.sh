@@ -14,7 +14,7 @@ data=${MUSTER_DATA:-$cache/data}
 
 build_packages="gcc make meson ninja-build pkg-config libc6-dev libjansson-dev libyaml-dev
     zlib1g-dev nettle-dev libcurl4-openssl-dev libsqlite3-dev libgnutls28-dev libarchive-dev
-    bubblewrap libcmocka-dev python3 python3-pip python3-venv
+    libcmocka-dev python3 python3-pip python3-venv
     dataset-fashion-mnist"
 # iproute2 and nftables: the tests make hosts out of network namespaces, and lose packets between them.
 # curl and openssl: calls as the guides show them, and a certificate to test TLS with.
