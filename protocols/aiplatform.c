@@ -243,6 +243,8 @@ static int patch_job(struct request *q, struct err *err)
         check_mask(request_query(q, "updateMask"), err) < 0 ||
         jobs_get(s, project, job, &record, err) < 0)
         return -(int)err->code;
+    if (!json_is_object(body))
+        return err_set(err, ERR_INVALID, "the body is to be an object");
     const json_t *labels = json_object_get(body, "labels");
     const char *known = json_string_value(json_object_get(body, "etag"));
     training_etag(record, etag);

@@ -301,6 +301,12 @@ static int read_query(const json_t *body, struct logging_query *query, struct er
 {
     const char *order = json_string_value(json_object_get(body, "orderBy"));
     const json_t *size = json_object_get(body, "pageSize");
+    static const char *const texts[] = { "filter", "orderBy", "pageToken", NULL };
+    for (int i = 0; texts[i]; i++) {
+        const json_t *v = json_object_get(body, texts[i]);
+        if (v && !json_is_null(v) && !json_is_string(v))
+            return err_set(err, ERR_INVALID, "Field: %s Error: This is to be a text.", texts[i]);
+    }
     query->descending = order && !strcmp(order, "timestamp desc");
     if (order && *order && !query->descending && strcmp(order, "timestamp asc") &&
         strcmp(order, "timestamp"))
