@@ -189,8 +189,12 @@ int client_call(struct client *c, const char *method, const char *path, const js
     const char *const headers[] = { token, "Content-Type: application/json", NULL };
     if ((wire_can(url) ? wire_call : http_call)(method, url, headers, text, text ? strlen(text) : 0,
                                                 ANSWER_MAX, &r, err) < 0)
-        return err->code == ERR_AGAIN ? no_server("nobody answers at its address", err)
-            : -(int)err->code;
+        return err->code != ERR_AGAIN ? -(int)err->code
+            : env_of("MUSTER_SERVER")
+            ? err_set(err, ERR_AGAIN, "nobody answers at %s, which MUSTER_SERVER names (a server that was "
+                      "started again has another address: eval \"$(muster env --unset)\" forgets it)",
+                      c->server)
+            : no_server("nobody answers at its address", err);
     json_t *doc = r.body.n ? json_loadb(r.body.data, r.body.n, JSON_DECODE_ANY, NULL) : NULL;
     http_response_done(&r);
     if (r.status < 200 || r.status > 299) {

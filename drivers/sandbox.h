@@ -3,8 +3,8 @@
  * Own namespaces for processes, mounts and System V objects (and, without network, for that): made
  * here, not by bubblewrap, which costs some ten milliseconds a job where this costs under one
  * (docs/design/sandbox.md). Inside: another user (65534) without privileges or a way to gain
- * any; the file system read-only, with the data directory of the server, /tmp, /var/tmp, /dev
- * and /run its own; the paths of `paths` where they are outside, the writable ones writable.
+ * any; the file system read-only, with the data directory and the home of the server, /tmp,
+ * /var/tmp, /dev and /run its own; the paths of `paths` where they are outside, the writable ones writable.
  *
  * The first process inside is ours (`init`): it starts the program, reaps orphans, and when the
  * program ends, or the keeper does, it ends, and the kernel ends all that is left inside with
@@ -33,7 +33,7 @@ struct sandbox_path {
 struct sandbox {
     char *const *argv, *const *env;
     const char *cwd;
-    const char *hide;           /* a directory that is empty inside but for what `paths` names */
+    const char *hide[2];        /* directories that are empty inside but for what `paths` names */
     struct sandbox_path paths[SANDBOX_PATHS_MAX];       /* parents before children */
     int n_paths;
     bool confined, network;

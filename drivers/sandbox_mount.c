@@ -167,11 +167,13 @@ static const char *mount_own_places(const struct sandbox *s, struct covers *c)
         return "/run";
     if (mount("proc", NEW "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL) < 0)
         return "/proc of the sandbox";
-    if (s->hide) {
+    for (int i = 0; i < 2; i++) {
         char target[PATH_MAX + 8];
-        snprintf(target, sizeof target, NEW "%s", s->hide);
-        if (lstat(target, &st) == 0 && cover(c, s->hide) < 0)
-            return "hiding the data directory";
+        if (!s->hide[i])
+            continue;
+        snprintf(target, sizeof target, NEW "%s", s->hide[i]);
+        if (lstat(target, &st) == 0 && !is_covered(c, s->hide[i]) && cover(c, s->hide[i]) < 0)
+            return s->hide[i];
     }
     return NULL;
 }

@@ -2,6 +2,7 @@
 #include "drivers/task.h"
 
 #include <errno.h>
+#include <pwd.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -203,23 +204,50 @@ static int make_command(const struct task_order *o, task_step *step, void *arg, 
     return 0;
 }
 
-/* Files that the spec reads; one in the data directory of the server is another job's or its
- * own. */
-static void expose_data(struct task *t, const struct task_order *o, const json_t *value)
+static bool is_within(const char *path, const char *dir)
+{
+    size_t n = strlen(dir);
+    return !strcmp(dir, "/") || (!strncmp(path, dir, n) && (!path[n] || path[n] == '/'));
+}
+
+/* A file or folder that the job reads. What is in the data directory of the server is another job's
+ * or its own, and so is what that lies in. Only for one whom this machine belongs to, but for the data
+ * of the examples, which is everybody's. */
+static int expose_host(struct task *t, const struct task_order *o, const char *path, struct err *err)
+{
+    OWN_MEM char *real = realpath(path, NULL);
+    OWN_MEM char *cache = files_resolve(NULL, "$MUSTER_DATA");
+    OWN_MEM char *examples = cache ? realpath(cache, NULL) : NULL;
+
+    if (!real)
+        return 0;               /* training says that it is not there */
+    if (is_within(real, o->data_dir) || is_within(o->data_dir, real))
+        return err_set(err, ERR_DENIED, "%s: is the server's own (put data into a bucket: gs://...)",
+                       path);
+    if (!json_is_true(json_object_get(o->spec, "host_files")) &&
+        !(examples && is_within(real, examples)))
+        return err_set(err, ERR_DENIED, "%s: a project's job does not read files of this machine (put "
+                       "it into a bucket, gs://..., or submit with the server's own token)", path);
+    task_expose(t, real, false);
+    return 0;
+}
+
+static int expose_data(struct task *t, const struct task_order *o, const json_t *value,
+                       struct err *err)
 {
     const char *text = json_string_value(value), *key;
-    size_t i, n = strlen(o->data_dir);
     json_t *child;
+    size_t i;
 
-    if (text && text[0] == '/') {
-        OWN_MEM char *real = realpath(text, NULL);
-        if (real && (strncmp(real, o->data_dir, n) || (real[n] && real[n] != '/')))
-            task_expose(t, real, false);
-    }
+    if (text && text[0] == '/' && expose_host(t, o, text, err) < 0)
+        return -(int)err->code;
     json_object_foreach((json_t *)value, key, child)
-        expose_data(t, o, child);
+        if (expose_data(t, o, child, err) < 0)
+            return -(int)err->code;
     json_array_foreach((json_t *)value, i, child)
-        expose_data(t, o, child);
+        if (expose_data(t, o, child, err) < 0)
+            return -(int)err->code;
+    return 0;
 }
 
 static int make_train(const struct task_order *o, task_step *step, void *arg, struct task *t,
@@ -264,9 +292,12 @@ static int make_train(const struct task_order *o, task_step *step, void *arg, st
         task_expose(t, cache, false);
     }
     const char *dir = json_string_value(json_object_get(train, "dir"));
-    if (dir && dir[0] == '/')
-        task_expose(t, dir, false);
-    expose_data(t, o, json_object_get(spec->doc, "data"));
+    /* For paths that are relative to it; a spec without any needs no such folder. */
+    if (dir && dir[0] == '/' && json_is_true(json_object_get(o->spec, "host_files")) &&
+        expose_host(t, o, dir, err) < 0)
+        return -(int)err->code;
+    if (expose_data(t, o, json_object_get(spec->doc, "data"), err) < 0)
+        return -(int)err->code;
     task_expose(t, program, false);
     return 0;
 }
@@ -315,9 +346,20 @@ static char **list_of(size_t n)
     return calloc(n + 1, sizeof(char *));
 }
 
+/* Of the one who runs the server, when it is not root: inside, the job could read all of it. */
+static const char *home_of(struct task *t)
+{
+    const struct passwd *user = getpwuid(getuid());
+    const char *home = user ? user->pw_dir : getenv("HOME");
+
+    if (!getuid() || !home || !realpath(home, t->home) || !strcmp(t->home, "/"))
+        return NULL;
+    return t->home;
+}
+
 int task_fill(struct task *t, const struct task_order *o, struct sandbox *out, struct err *err)
 {
-    struct sandbox s = { .cwd = t->cwd, .hide = o->data_dir, .confined = o->confined,
+    struct sandbox s = { .cwd = t->cwd, .hide = { o->data_dir, home_of(t) }, .confined = o->confined,
                          .network = t->network };
     const char *name;
     json_t *value;

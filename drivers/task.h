@@ -35,6 +35,7 @@ struct task {
     bool network;
     struct limits limits;
     double time_limit_s;        /* 0: none */
+    char home[PATH_MAX];        /* of the server's user; "": root */
     char run_dir[PATH_MAX];     /* of native training, which can be resized; "": it is not */
     char **argv_list, **env_list;       /* made by task_fill */
 };

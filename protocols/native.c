@@ -25,6 +25,9 @@ int native_project(const struct request *q, const char *named, const char **out,
 
     if (request_allows(q, project, err) < 0)
         return -(int)err->code;
+    if (!auth_project_exists(request_server(q)->auth, project))
+        return err_set(err, ERR_MISSING, "there is no project \"%.64s\" here (muster project add NAME "
+                       "makes one)", project);
     *out = project;
     return 0;
 }

@@ -80,11 +80,14 @@ static int submit_job(struct request *q, struct err *err)
 
     if (request_json(q, &doc, err) < 0)
         return -(int)err->code;
-    const json_t *spec = json_object_get(doc, "spec"), *name = json_object_get(doc, "name");
+    json_t *spec = json_object_get(doc, "spec");
+    const json_t *name = json_object_get(doc, "name");
     if (!json_is_object(spec))
         return err_set(err, ERR_INVALID, "the body is {\"spec\": {...}} with the job's document in it");
     if (name && !json_is_string(name))
         return err_set(err, ERR_INVALID, "\"name\" is a text");
+    /* Whoever has the server's own token owns the machine; a project's reads what it put in buckets. */
+    json_object_set_new(spec, "host_files", json_boolean(!request_project(q)));
     if (native_project(q, json_string_value(json_object_get(doc, "project")), &project, err) < 0
         || jobs_submit(request_server(q), project, json_string_value(name), spec, &job, err) < 0)
         return -(int)err->code;
@@ -142,9 +145,12 @@ static int rerun_job(struct request *q, struct err *err)
     json_t *again;
 
     if (job_of(q, &j, err) < 0
-        || jobs_get(request_server(q), j.project, j.name, &job, err) < 0
-        || jobs_submit(request_server(q), j.project, NULL, json_object_get(job, "spec"), &again,
-                       err) < 0)
+        || jobs_get(request_server(q), j.project, j.name, &job, err) < 0)
+        return -(int)err->code;
+    json_t *spec = json_object_get(job, "spec");
+    if (!json_object_get(spec, "name"))
+        json_object_set_new(spec, "name", json_string(j.name));
+    if (jobs_submit(request_server(q), j.project, NULL, spec, &again, err) < 0)
         return -(int)err->code;
     return respond_json(q, 201, again);
 }

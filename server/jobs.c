@@ -271,7 +271,7 @@ static int submit(sqlite3 *db, void *arg, struct err *err)
 int jobs_submit(struct server *s, const char *project, const char *name, const json_t *spec,
                 json_t **out_job, struct err *err)
 {
-    struct submit u = { .project = project, .name = name, .spec = spec };
+    struct submit u = { .project = project, .name = name && *name ? name : NULL, .spec = spec };
 
     if (job_spec_check(spec, err) < 0)
         return -(int)err->code;

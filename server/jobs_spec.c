@@ -46,6 +46,7 @@ static const struct key keys[] = {
     { "priority", WHOLE, -100, 100 },
     { "network", BOOLEAN, 0, 0 },
     { "job_dir", TEXT, 0, 0 },
+    { "host_files", BOOLEAN, 0, 0 },    /* may name files of this machine: the owner asked */
     { "labels", STRINGS, 0, 0 },
     { "notes", TEXTS, 0, 0 },           /* lines that its log begins with */
     { "origin", OBJECT, 0, 0 },

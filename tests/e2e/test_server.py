@@ -347,3 +347,47 @@ def test_a_data_directory_may_be_named_from_where_one_is(muster, tmp_path):
     finally:
         p.terminate()
         p.wait(20)
+
+
+def end_of(server, name, project="default", token=None):
+    until = time.monotonic() + 30
+    while True:
+        job = server.json("GET", f"/api/jobs/{project}/{name}", token=token)
+        if job["state"] in ("succeeded", "failed", "cancelled"):
+            return job
+        assert time.monotonic() < until, job
+        time.sleep(0.05)
+
+
+def test_an_empty_name_is_none_and_a_project_must_exist(server):
+    job = server.json("POST", "/api/jobs", {"name": "", "spec": {"kind": "command", "command": ["true"]}})
+    assert end_of(server, job["name"])["state"] == "succeeded"
+    status, _, text = server.call("POST", "/api/jobs", {"project": "nope", "spec": {
+        "kind": "command", "command": ["true"]}})
+    assert status == 404 and b"nope" in text
+
+
+@pytest.mark.parametrize("who", ["owner", "project"])
+def test_a_spec_cannot_name_what_is_the_servers_or_the_machines(who, server, muster, tmp_path):
+    table = tmp_path / "table.csv"
+    table.write_text("a,b\n" + "1,2\n" * 20)
+    server.json("POST", "/api/projects", {"name": "evil-co"})
+    token = server.json("POST", "/api/projects/evil-co/tokens", {"label": "x"})["token"]
+    token, project = (None, "default") if who == "owner" else (token, "evil-co")
+
+    def ended(path, folder):
+        spec = (f"data: {{train: {{csv: {path}}}, target: b}}\nmodel:\n  - linear: 1\n"
+                "loss: squared_error\noptimizer: {sgd: {lr: 0.001}}\nbatch: 2\nepochs: 1\n")
+        job = server.json("POST", "/api/jobs", {"project": project, "spec": {
+            "kind": "train", "host_files": True, "train": {"spec": spec, "dir": str(folder)}}},
+            token=token)
+        return end_of(server, job["name"], project, token)
+
+    for path in (server.data_dir / "token", server.data_dir, tmp_path, "/"):
+        job = ended(path, tmp_path / "elsewhere")
+        assert job["state"] == "failed" and ("server's own" in job["reason"] or
+                                             "this machine" in job["reason"]), (path, job)
+    job = ended(table, tmp_path / "elsewhere")
+    assert job["state"] == ("succeeded" if who == "owner" else "failed"), job
+    if who == "owner":
+        assert "server's own" in ended(table, server.data_dir)["reason"]
