@@ -82,9 +82,9 @@ static int create_job(struct request *q, struct err *err)
 
 /* ------------------------------------------------------------ get, list */
 
-/* gcloud prints a log five seconds behind it, and stops when two looks found nothing new and the job
- * has an endTime. Told of it at once, it would never print the last lines of a job that was silent
- * for a while; so, while it follows, it is told when it has seen them all. */
+/* gcloud prints a log five seconds behind it, and stops when two looks found nothing new and the
+ * job has an endTime. Told of it at once, it would never print the last lines of a job that was
+ * silent for a while; so, while it follows, it is told when it has seen them all. */
 static bool told_too_soon(const struct request *q, const json_t *record)
 {
     enum { BEHIND_S = 6 };

@@ -9,8 +9,9 @@
  * violation of that field in the details. For struct protocol. */
 void google_error(struct request *q, const struct err *err);
 
-/* The same with a status of its own: google_refuse(q, 400, "UNIMPLEMENTED", "..."). What is not built
- * is answered by 400: clients try a 501 again, half a minute long, and then speak of the network. */
+/* The same with a status of its own: google_refuse(q, 400, "UNIMPLEMENTED", "..."). What is not
+ * built is answered by 400: clients try a 501 again, half a minute long, and then speak of the
+ * network. */
 int google_refuse(struct request *q, int code, const char *status, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 

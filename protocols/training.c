@@ -156,7 +156,8 @@ static int check_kinds(const json_t *input, struct err *err)
 const char *training_unbuilt(const json_t *job)
 {
     if (at(job, "trainingInput.hyperparameters"))
-        return "Field: trainingInput.hyperparameters Error: Hyperparameter tuning is not built here.";
+        return "Field: trainingInput.hyperparameters Error: Hyperparameter tuning is not built "
+               "here.";
     if (at(job, "predictionInput"))
         return "Field: predictionInput Error: Batch prediction is not built here.";
     return NULL;
@@ -287,9 +288,9 @@ static int read_machine(const json_t *input, const struct tier *tier,
     if (gpus < m.gpus)
         note(notes, "%d GPU%s asked for; %d here%s", m.gpus, m.gpus == 1 ? " was" : "s were", gpus,
              gpus ? "" : ", so it runs on the CPU");
-    return json_object_set_new(doc, "resources",
-                               json_pack("{s:f, s:I, s:i}", "cpu", cpus, "memory",
-                                         (json_int_t)memory, "gpu", gpus));
+    return json_object_set_new(
+        doc, "resources",
+        json_pack("{s:f, s:I, s:i}", "cpu", cpus, "memory", (json_int_t)memory, "gpu", gpus));
 }
 
 static int read_workers(const json_t *input, const struct tier *tier, json_t *doc, json_t *notes,

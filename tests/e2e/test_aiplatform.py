@@ -1,7 +1,7 @@
-"""AI Platform's API with Google's own clients, and the two tutorials from their first command to the end.
+"""AI Platform's API with Google's own clients, and the two tutorials from their first command on.
 
-The server's data directory is in the cache, since the environments in it cost downloads; all else in it is
-removed at each start.
+The server's data directory is in the cache, since the environments in it cost downloads; all else
+in it is removed at each start.
 """
 import base64
 import io
@@ -26,7 +26,9 @@ from google.cloud import storage  # noqa: E402
 from googleapiclient.errors import HttpError  # noqa: E402
 
 PROJECT = "default"
+PARENT = f"projects/{PROJECT}"
 BUCKET = "aiplatform-tests"
+WHEEL = f"gs://{BUCKET}/packages/sleeper-1.0-py3-none-any.whl"
 IMAGE = "gcr.io/cloud-ml-public/training/pytorch-cpu.1-4"
 PYTHON_BIN = Path(sys.executable).parent        # python, uv, and what the tutorials import
 
@@ -98,9 +100,9 @@ class Platform(Server):
 
     def submit(self, name, *args, **fields):
         job = {"jobId": name, **fields.pop("job", {}), "trainingInput": {
-            "pythonModule": "sleeper", "packageUris": [f"gs://{BUCKET}/packages/sleeper-1.0-py3-none-any.whl"],
+            "pythonModule": "sleeper", "packageUris": [WHEEL],
             "region": "local", "args": list(map(str, args)), **fields}}
-        return self.jobs.create(parent=f"projects/{PROJECT}", body=job).execute()
+        return self.jobs.create(parent=PARENT, body=job).execute()
 
     def get(self, name):
         return self.jobs.get(name=f"projects/{PROJECT}/jobs/{name}").execute()
@@ -110,7 +112,7 @@ class Platform(Server):
 
     def history(self, name):
         """All its lines: (task, text)."""
-        body = {"resourceNames": [f"projects/{PROJECT}"], "pageSize": 1000,
+        body = {"resourceNames": [PARENT], "pageSize": 1000,
                 "filter": f'resource.labels.job_id="{name}"'}
         entries = self.json("POST", "/v2/entries:list", body).get("entries", [])
         return [(e["resource"]["labels"]["task_name"], e["jsonPayload"]["message"]) for e in entries]
@@ -217,10 +219,9 @@ def test_jobs_are_listed_by_filter_and_page_by_page(platform):
         platform.submit(f"census_{i}", *(["--fail"] if i == 3 else []), job={"labels": {"n": str(i)}})
     for i in range(5):
         platform.ended(f"census_{i}")
-    parent = f"projects/{PROJECT}"
 
     def ids(**kw):
-        return [j["jobId"] for j in platform.jobs.list(parent=parent, **kw).execute().get("jobs", [])]
+        return [j["jobId"] for j in platform.jobs.list(parent=PARENT, **kw).execute().get("jobs", [])]
 
     assert ids(filter="jobId:census*") == [f"census_{i}" for i in (4, 3, 2, 1, 0)]
     assert ids(filter="jobId:census* AND state:FAILED") == ["census_3"]
@@ -228,13 +229,13 @@ def test_jobs_are_listed_by_filter_and_page_by_page(platform):
     assert ids(filter="jobId:nothing*") == []
     got, token = [], None
     while True:
-        page = platform.jobs.list(parent=parent, filter="jobId:census*", pageSize=2, pageToken=token).execute()
+        page = platform.jobs.list(parent=PARENT, filter="jobId:census*", pageSize=2, pageToken=token).execute()
         got += [j["jobId"] for j in page.get("jobs", [])]
         token = page.get("nextPageToken")
         if not token:
             break
     assert got == [f"census_{i}" for i in (4, 3, 2, 1, 0)]
-    code, error = refused(platform.jobs.list(parent=parent, filter="state="))
+    code, error = refused(platform.jobs.list(parent=PARENT, filter="state="))
     assert code == 400 and "character" in error["message"]
 
 
@@ -250,24 +251,23 @@ def test_jobs_are_listed_by_filter_and_page_by_page(platform):
 ])
 def test_a_wrong_field_is_named(platform, field, change):
     body = {"jobId": "wrong_job", "trainingInput": {"pythonModule": "sleeper", "packageUris": [
-        f"gs://{BUCKET}/packages/sleeper-1.0-py3-none-any.whl"], **change}}
-    code, error = refused(platform.jobs.create(parent=f"projects/{PROJECT}", body=body))
+        WHEEL], **change}}
+    code, error = refused(platform.jobs.create(parent=PARENT, body=body))
     assert (code, error["status"]) == (400, "INVALID_ARGUMENT")
     assert error["details"][0]["fieldViolations"][0]["field"] == field
 
 
 def test_other_refusals_have_googles_form(platform):
-    parent = f"projects/{PROJECT}"
     platform.submit("twice")
     body = {"jobId": "twice", "trainingInput": platform.get("twice")["trainingInput"]}
-    assert refused(platform.jobs.create(parent=parent, body=body))[1]["status"] == "ALREADY_EXISTS"
-    assert refused(platform.jobs.get(name=f"{parent}/jobs/nobody"))[1]["status"] == "NOT_FOUND"
+    assert refused(platform.jobs.create(parent=PARENT, body=body))[1]["status"] == "ALREADY_EXISTS"
+    assert refused(platform.jobs.get(name=f"{PARENT}/jobs/nobody"))[1]["status"] == "NOT_FOUND"
     assert refused(platform.jobs.list(parent="projects/not-a-project"))[0] in (403, 404)
     tuning = {"jobId": "tuned", "trainingInput": {**body["trainingInput"], "hyperparameters": {
         "goal": "MINIMIZE", "params": []}}}
-    code, error = refused(platform.jobs.create(parent=parent, body=tuning))
+    code, error = refused(platform.jobs.create(parent=PARENT, body=tuning))
     assert (code, error["status"]) == (400, "UNIMPLEMENTED") and "Hyperparameter tuning" in error["message"]
-    status, _, text = platform.call("GET", f"/v1/{parent}/jobs", token="wrong")
+    status, _, text = platform.call("GET", f"/v1/{PARENT}/jobs", token="wrong")
     assert status == 401 and json.loads(text)["error"]["status"] == "UNAUTHENTICATED"
     platform.ended("twice")
 
@@ -279,11 +279,11 @@ def test_a_token_of_one_project_opens_no_other(platform, muster):
     token = re.search(r"muster_[a-z0-9]+", token)[0]
     platform.submit("private_job")
     body = {"jobId": "stolen", "trainingInput": platform.get("private_job")["trainingInput"]}
-    ask = {"resourceNames": [f"projects/{PROJECT}"], "filter": 'resource.labels.job_id="private_job"'}
-    for method, path, doc in (("GET", f"/v1/projects/{PROJECT}/jobs/private_job", None),
-                              ("GET", f"/v1/projects/{PROJECT}/jobs", None),
-                              ("POST", f"/v1/projects/{PROJECT}/jobs/private_job:cancel", {}),
-                              ("GET", f"/v1/projects/{PROJECT}/models", None),
+    ask = {"resourceNames": [PARENT], "filter": 'resource.labels.job_id="private_job"'}
+    for method, path, doc in (("GET", f"/v1/{PARENT}/jobs/private_job", None),
+                              ("GET", f"/v1/{PARENT}/jobs", None),
+                              ("POST", f"/v1/{PARENT}/jobs/private_job:cancel", {}),
+                              ("GET", f"/v1/{PARENT}/models", None),
                               ("POST", "/v2/entries:list", ask),
                               ("POST", "/v2/entries:write", {
                                   "logName": f"projects/{PROJECT}/logs/x", "entries": [{"textPayload": "x"}]}),
@@ -300,16 +300,16 @@ def test_a_token_of_one_project_opens_no_other(platform, muster):
 def test_the_key_of_a_developer_is_a_token(platform):
     ml = google.build("ml", "v1", developerKey=platform.token, cache_discovery=False,
                       client_options={"api_endpoint": platform.address})
-    assert "jobs" in ml.projects().jobs().list(parent=f"projects/{PROJECT}").execute()
-    assert ml.projects().getConfig(name=f"projects/{PROJECT}").execute()["serviceAccount"]
-    assert ml.projects().locations().list(parent=f"projects/{PROJECT}").execute()["locations"]
+    assert "jobs" in ml.projects().jobs().list(parent=PARENT).execute()
+    assert ml.projects().getConfig(name=PARENT).execute()["serviceAccount"]
+    assert ml.projects().locations().list(parent=PARENT).execute()["locations"]
 
 
 def test_models_versions_and_operations_are_kept(platform):
-    models, parent = platform.ml.projects().models(), f"projects/{PROJECT}"
-    made = models.create(parent=parent, body={"name": "taxi", "description": "fares"}).execute()
-    assert made["name"] == f"{parent}/models/taxi"
-    assert refused(models.create(parent=parent, body={"name": "taxi"}))[1]["status"] == "ALREADY_EXISTS"
+    models = platform.ml.projects().models()
+    made = models.create(parent=PARENT, body={"name": "taxi", "description": "fares"}).execute()
+    assert made["name"] == f"{PARENT}/models/taxi"
+    assert refused(models.create(parent=PARENT, body={"name": "taxi"}))[1]["status"] == "ALREADY_EXISTS"
     for v in ("v1", "v2"):
         op = models.versions().create(parent=made["name"], body={
             "name": v, "deploymentUri": f"gs://{BUCKET}/models/{v}"}).execute()
@@ -322,15 +322,15 @@ def test_models_versions_and_operations_are_kept(platform):
     (second,) = models.versions().list(parent=made["name"], pageToken=page["nextPageToken"]).execute()["versions"]
     assert second["isDefault"] and second["state"] == "READY"
     models.patch(name=made["name"], updateMask="description", body={"description": "tips"}).execute()
-    assert models.list(parent=parent).execute()["models"][0]["description"] == "tips"
+    assert models.list(parent=PARENT).execute()["models"][0]["description"] == "tips"
     assert "versions" in refused(models.delete(name=made["name"]))[1]["message"]
     for v in ("v1", "v2"):
         models.versions().delete(name=f"{made['name']}/versions/{v}").execute()
     assert models.delete(name=made["name"]).execute()["done"]
-    assert models.list(parent=parent).execute() == {}
+    assert models.list(parent=PARENT).execute() == {}
     assert refused(models.get(name=made["name"]))[1]["status"] == "NOT_FOUND"
-    assert len(platform.ml.projects().operations().list(name=parent).execute()["operations"]) == 6
-    predict = platform.ml.projects().predict(name=f"{parent}/models/taxi", body={"instances": []})
+    assert len(platform.ml.projects().operations().list(name=PARENT).execute()["operations"]) == 6
+    predict = platform.ml.projects().predict(name=f"{PARENT}/models/taxi", body={"instances": []})
     assert refused(predict)[1]["status"] == "UNIMPLEMENTED"
 
 
@@ -341,7 +341,7 @@ def test_entries_keep_to_their_bounds_order_and_pages(platform):
     platform.ended("chatty_job")
 
     def ask(text="", **kw):
-        body = {"resourceNames": [f"projects/{PROJECT}"], "filter": 'resource.labels.job_id="chatty_job" ' + text,
+        body = {"resourceNames": [PARENT], "filter": 'resource.labels.job_id="chatty_job" ' + text,
                 **kw}
         return platform.json("POST", "/v2/entries:list", body)
 
@@ -368,9 +368,9 @@ def test_entries_keep_to_their_bounds_order_and_pages(platform):
                 break
         assert got == want, order
     assert platform.json("POST", "/v2/entries:list", {
-        "resourceNames": [f"projects/{PROJECT}"], "filter": 'resource.labels.job_id="nobody"'}) == {}
+        "resourceNames": [PARENT], "filter": 'resource.labels.job_id="nobody"'}) == {}
     status, _, text = platform.call("POST", "/v2/entries:list", {
-        "resourceNames": [f"projects/{PROJECT}"], "filter": "a=~b"})
+        "resourceNames": [PARENT], "filter": "a=~b"})
     assert status == 400 and json.loads(text)["error"]["status"] == "INVALID_ARGUMENT"
 
 
@@ -378,7 +378,7 @@ def test_entries_that_are_written_are_kept(platform):
     entries = [{"severity": s, "jsonPayload": {"message": f"note {i}"},
                 "timestamp": f"2026-01-01T00:00:0{i}Z"} for i, s in enumerate(("INFO", "ERROR", "DEBUG"))]
     platform.json("POST", "/v2/entries:write", {"logName": f"projects/{PROJECT}/logs/notes", "entries": entries})
-    ask = {"resourceNames": [f"projects/{PROJECT}"], "filter": f'logName="projects/{PROJECT}/logs/notes"'}
+    ask = {"resourceNames": [PARENT], "filter": f'logName="projects/{PROJECT}/logs/notes"'}
     got = platform.json("POST", "/v2/entries:list", ask)["entries"]
     assert [e["jsonPayload"]["message"] for e in got] == ["note 0", "note 1", "note 2"]
     ask["filter"] += " severity>=INFO timestamp>=2026-01-01T00:00:01Z"
@@ -454,7 +454,7 @@ def test_our_gcloud_takes_what_is_needed_and_refuses_the_rest(platform, package)
                           "--", "--fail", check=False)
     assert failed.returncode == 1 and "state: FAILED" in failed.stdout
     again = platform.run("ai-platform", "jobs", "submit", "training", "prebuilt", "--packages",
-                         f"gs://{BUCKET}/packages/sleeper-1.0-py3-none-any.whl", "--module-name", "sleeper",
+                         WHEEL, "--module-name", "sleeper",
                          check=False)
     assert again.returncode == 1 and "already exists" in again.stderr
 
@@ -477,7 +477,7 @@ def test_our_gcloud_takes_what_is_needed_and_refuses_the_rest(platform, package)
 
 def test_ctrl_c_ends_the_printing_and_not_the_job(platform):
     client = subprocess.Popen([platform.bin / "gcloud", "ai-platform", "jobs", "submit", "training", "interrupted",
-                               f"--packages=gs://{BUCKET}/packages/sleeper-1.0-py3-none-any.whl",
+                               f"--packages={WHEEL}",
                                "--module-name=sleeper", "--stream-logs", "--", "400"], text=True,
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=platform.clients)
     for line in client.stderr:
@@ -508,7 +508,7 @@ def test_our_gcloud_trains_locally_and_keeps_properties(platform, package):
 
 def test_muster_submit_training_is_the_same_command(platform, muster):
     muster("submit", "training", "by_muster", "--packages",
-           f"gs://{BUCKET}/packages/sleeper-1.0-py3-none-any.whl", "--module-name", "sleeper", "--", "1",
+           WHEEL, "--module-name", "sleeper", "--", "1",
            env=platform.env)
     assert platform.ended("by_muster")["state"] == "SUCCEEDED"
 

@@ -37,7 +37,8 @@ def train_model(X_train, y_train):
     """A line through the origin: the one weight is C."""
     reg = LinearRegression(fit_intercept=False)
     reg.fit(X_train, y_train)
-    print(f"trained on {len(X_train)} trips: fare_amount = {reg.coef_[0]:.3f} * distance", flush=True)
+    print(f"trained on {len(X_train)} trips: fare_amount = {reg.coef_[0]:.3f} * distance",
+          flush=True)
     return reg
 
 

@@ -9,7 +9,7 @@ def sizes(text):
 
 
 def parse(argv=None):
-    p = argparse.ArgumentParser(description="Trains on the table that trainer/metadata.py describes")
+    p = argparse.ArgumentParser(description="Trains on the table of trainer/metadata.py")
     p.add_argument("--train-files", required=True, help="CSV files, local or gs://, by commas")
     p.add_argument("--eval-files", required=True, help="the same, held out")
     p.add_argument("--job-dir", default="runs/taxi-pytorch", help="where the model goes")
