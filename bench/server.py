@@ -251,8 +251,8 @@ class Slurm:
         wait_for(lambda: self.run("squeue", "-h", "-j", name, "-o", "%t").strip() == "R")
 
     def clear(self):
-        self.run("scancel", "--user=root", check=False)
-        wait_for(lambda: not self.run("squeue", "-h", "-t", "R,CG").strip(), 60)
+        self.run("scancel", "--user=root", "--state=running", check=False)
+        wait_for(lambda: not self.run("squeue", "-h", "-t", "R,CG", check=False).strip())
 
     def latency(self, command, rounds):
         out = []
@@ -278,6 +278,10 @@ class Slurm:
         return n / (time.time() - begin)
 
     def close(self):
+        try:
+            self.clear()
+        except (RuntimeError, OSError):
+            pass                                # it never came up
         for p in reversed(self.parts):
             p.terminate()
             try:
