@@ -454,7 +454,7 @@ static void say_reason(const struct task *t, const struct outcome *o,
         out[0] = '\0';
 }
 
-/* Room for it was taken at the beginning: a disk that is full by now does not lose how a job
+/* Room for it is taken when the program begins: a disk that is full by now does not lose how a job
  * ended. */
 static void reserve_exit(struct keeper *k)
 {
@@ -470,6 +470,8 @@ static void write_exit(struct keeper *k, json_t *doc)
     size_t n = text ? strlen(text) : 0;
 
     json_decref(doc);
+    if (k->exit_file < 0)
+        reserve_exit(k);
     /* For as long as it takes: until it is written the job has not ended, and says so by the
      * lock. */
     while (k->exit_file < 0 || pwrite(k->exit_file, text, n, 0) != (ssize_t)n ||
@@ -515,6 +517,7 @@ static void end_unrun(struct keeper *k, const struct err *err)
 static void tell_running(struct keeper *k)
 {
     set_phase(k, "running");
+    reserve_exit(k);            /* not before: the program is not to wait for it */
 }
 
 /* What a protocol took in place of what it was asked for. */
@@ -621,7 +624,6 @@ int keeper_run(const char *dir, struct err *err)
     set_phase(&k, "preparing");
     if (prepare_process(&k, err) < 0 || journal_open(k.dir, &k.journal, err) < 0)
         return -(int)err->code;
-    reserve_exit(&k);
     if (read_order(&k, err) < 0 || run_job(&k, err) < 0)
         end_unrun(&k, err);
     journal_free(k.journal);
@@ -629,7 +631,8 @@ int keeper_run(const char *dir, struct err *err)
     json_decref(k.env);
     free(k.bytes);
     close(k.signals);
-    close(k.exit_file);
+    if (k.exit_file >= 0)
+        close(k.exit_file);
     close(k.lock);              /* last: until now the attempt is ours */
     return 0;
 }

@@ -229,28 +229,33 @@ static bool use_spare(const char *dir, int lock, int env_fd)
 
 /* ------------------------------------------------------------------ start */
 
+static int write_text(const char *path, const json_t *doc, struct err *err)
+{
+    OWN_MEM char *text = json_dumps(doc, JSON_COMPACT);
+
+    if (!text)
+        return err_set(err, ERR_NOMEM, "no memory for %s", path);
+    OWN_FD int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+    ssize_t n = fd < 0 ? -1 : write(fd, text, strlen(text));
+    int error = n < 0 ? errno : ENOSPC;
+    if (n == (ssize_t)strlen(text))
+        return 0;
+    unlink(path);
+    return err_set(err, error == ENOSPC ? ERR_AGAIN : ERR_IO, "%s: %s", path, strerror(error));
+}
+
+/* For what a keeper may read at any moment: the old text or the new one. */
 static int put_small(const char *dir, const char *name, const json_t *doc, struct err *err)
 {
     char path[PATH_MAX], before[PATH_MAX + 8];
-    OWN_MEM char *text = json_dumps(doc, JSON_COMPACT);
 
     if (path_in(dir, name, path, err) < 0)
         return -(int)err->code;
     snprintf(before, sizeof before, "%s.tmp", path);
-    if (!text)
-        return err_set(err, ERR_NOMEM, "no memory for %s", path);
-    int fd = open(before, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    ssize_t n = fd < 0 ? -1 : write(fd, text, strlen(text));
-    int error = n == (ssize_t)strlen(text) ? 0 : n < 0 ? errno : ENOSPC;
-    if (fd >= 0)
-        close(fd);
-    if (!error && rename(before, path) < 0)
-        error = errno;
-    if (error) {
-        unlink(before);
-        return err_set(err, error == ENOSPC ? ERR_AGAIN : ERR_IO, "%s: %s", path, strerror(error));
-    }
-    return 0;
+    if (write_text(before, doc, err) < 0)
+        return -(int)err->code;
+    return rename(before, path) < 0
+        ? err_set(err, ERR_IO, "%s: %s", path, strerror(errno)) : 0;
 }
 
 static int put_order(const struct order *o, struct err *err)
@@ -262,7 +267,9 @@ static int put_order(const struct order *o, struct err *err)
         return err_set(err, ERR_NOMEM, "no memory for an order");
     if (o->packages)
         json_object_set(doc, "packages", (json_t *)o->packages);
-    return put_small(o->dir, "order.json", doc, err);
+    /* Nobody reads it before it is whole: the lock is ours, and the keeper does not exist yet. */
+    char path[PATH_MAX];
+    return path_in(o->dir, "order.json", path, err) < 0 ? -(int)err->code : write_text(path, doc, err);
 }
 
 static int memory_of(const json_t *env, int *out_fd, struct err *err)
