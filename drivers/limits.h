@@ -22,8 +22,8 @@ struct limits {
 
 struct limits_group;
 
-/* `name` is a file name, "muster-...-PID" with the caller's number. One that a killed keeper left is used again. Never fails for want of
- * control groups: limits_join sets rlimits then. */
+/* `name` is a file name, "muster-...-PID" with the caller's number. One that a killed keeper left
+ * is used again. Never fails for want of control groups: limits_join sets rlimits then. */
 int limits_open(const char *name, const struct limits *l, struct limits_group **out,
                 struct err *err);
 /* Removes the group; what is still in it is killed. NULL is fine. */

@@ -275,7 +275,8 @@ int objects_list(struct server *s, const struct objects_query *q,
     struct page p = { .q = q, .each = each, .arg = arg, .prefixes = prefixes, .token = out_token,
                       .limit = q->limit > 0 ? q->limit : 1000, .steps = GLOB_STEPS };
 
-    if ((q->glob && glob_check(q->glob, err) < 0) || place(&p, err) < 0 || store_read(s->store, list, &p, err) < 0)
+    if ((q->glob && glob_check(q->glob, err) < 0) || place(&p, err) < 0
+        || store_read(s->store, list, &p, err) < 0)
         return -(int)err->code;
     return buf_ok(out_token, err);
 }
