@@ -74,8 +74,7 @@ int journal_open(const char *dir, struct journal **out, struct err *err)
     do
         snprintf(path, sizeof path, "%s/log.%d", dir, number + 1);
     while (access(path, F_OK) == 0 && ++number);
-    if (open_file(j, number) < 0)
-        return err_set(err, ERR_IO, "%s/log.%d: %s", dir, number, strerror(errno));
+    j->file = number;           /* opened by the first line */
     *out = TAKE(j);
     return 0;
 }
@@ -84,11 +83,10 @@ void journal_free(struct journal *j)
 {
     if (!j)
         return;
-    if (j->fd >= 0) {
-        journal_end_lines(j);
-        journal_flush(j);
+    journal_end_lines(j);
+    journal_flush(j);
+    if (j->fd >= 0)
         close(j->fd);
-    }
     buf_done(&j->out);
     free(j);
 }
@@ -296,7 +294,8 @@ void journal_flush(struct journal *j)
         buf_append(&j->out, lines.data, lines.n);
         j->out.failed |= lines.failed;
     }
-    size_t n = j->out.failed ? 0 : write_lines(j);
+    bool is_open = j->fd >= 0 || open_file(j, j->file) == 0;
+    size_t n = j->out.failed || !is_open ? 0 : write_lines(j);
     long long kept = n ? count_lines(j->out.data, n) - tells : 0;
     j->size += (long long)n;
     if (n)

@@ -269,7 +269,8 @@ static int put_order(const struct order *o, struct err *err)
         json_object_set(doc, "packages", (json_t *)o->packages);
     /* Nobody reads it before it is whole: the lock is ours, and the keeper does not exist yet. */
     char path[PATH_MAX];
-    return path_in(o->dir, "order.json", path, err) < 0 ? -(int)err->code : write_text(path, doc, err);
+    return path_in(o->dir, "order.json", path, err) < 0 ? -(int)err->code
+                                                        : write_text(path, doc, err);
 }
 
 static int memory_of(const json_t *env, int *out_fd, struct err *err)

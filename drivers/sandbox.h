@@ -4,7 +4,8 @@
  * here, not by bubblewrap, which costs some ten milliseconds a job where this costs under one
  * (docs/design/sandbox.md). Inside: another user (65534) without privileges or a way to gain
  * any; the file system read-only, with the data directory and the home of the server, /tmp,
- * /var/tmp, /dev and /run its own; the paths of `paths` where they are outside, the writable ones writable.
+ * /var/tmp, /dev and /run its own; the paths of `paths` where they are outside, the writable
+ * ones writable.
  *
  * The first process inside is ours (`init`): it starts the program, reaps orphans, and when the
  * program ends, or the keeper does, it ends, and the kernel ends all that is left inside with

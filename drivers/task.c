@@ -211,9 +211,10 @@ static bool is_within(const char *path, const char *dir)
 }
 
 /* A file or folder that the job reads. What is in the data directory of the server is another job's
- * or its own, and so is what that lies in. Only for one whom this machine belongs to, but for the data
- * of the examples, which is everybody's. */
-static int expose_host(struct task *t, const struct task_order *o, const char *path, struct err *err)
+ * or its own, and so is what that lies in. Only for one whom this machine belongs to, but for
+ * the data of the examples, which is everybody's. */
+static int expose_host(struct task *t, const struct task_order *o, const char *path,
+                       struct err *err)
 {
     OWN_MEM char *real = realpath(path, NULL);
     OWN_MEM char *cache = files_resolve(NULL, "$MUSTER_DATA");
@@ -222,12 +223,14 @@ static int expose_host(struct task *t, const struct task_order *o, const char *p
     if (!real)
         return 0;               /* training says that it is not there */
     if (is_within(real, o->data_dir) || is_within(o->data_dir, real))
-        return err_set(err, ERR_DENIED, "%s: is the server's own (put data into a bucket: gs://...)",
-                       path);
+        return err_set(err, ERR_DENIED,
+                       "%s: is the server's own (put data into a bucket: gs://...)", path);
     if (!json_is_true(json_object_get(o->spec, "host_files")) &&
         !(examples && is_within(real, examples)))
-        return err_set(err, ERR_DENIED, "%s: a project's job does not read files of this machine (put "
-                       "it into a bucket, gs://..., or submit with the server's own token)", path);
+        return err_set(err, ERR_DENIED,
+                       "%s: a project's job does not read files of this machine (put "
+                       "it into a bucket, gs://..., or submit with the server's own token)",
+                       path);
     task_expose(t, real, false);
     return 0;
 }
@@ -359,7 +362,9 @@ static const char *home_of(struct task *t)
 
 int task_fill(struct task *t, const struct task_order *o, struct sandbox *out, struct err *err)
 {
-    struct sandbox s = { .cwd = t->cwd, .hide = { o->data_dir, home_of(t) }, .confined = o->confined,
+    struct sandbox s = { .cwd = t->cwd,
+                         .hide = { o->data_dir, home_of(t) },
+                         .confined = o->confined,
                          .network = t->network };
     const char *name;
     json_t *value;
