@@ -45,21 +45,23 @@ static mask16 v_named(v16 v)
     return named;
 }
 
+/* Floats asked for ahead: what another worker wrote comes from its core's cache, page by page. */
+enum { AHEAD = 512 };
+
 static void optim_pass(const struct optim *o, float *w, float *const *state, const float *g, long n,
                        float scale)
 {
     if (optim_is_plain(o)) {
         const float k[2] = { o->k[0], o->k[1] };
-        for (long i = 0; i < n; i += 16)
+        for (long i = 0; i < n; i += 16) {
+            __builtin_prefetch(g + i + AHEAD);
             momentum16(k, w + i, state[0] + i, v_mul(v_load(g + i), v_set1(scale)));
+        }
         return;
     }
     for (long i = 0; i < n; i += 16)
         ISA_FN(optim16)(o, w, state, i, v_mul(v_load(g + i), v_set1(scale)));
 }
-
-/* Floats asked for ahead: what another worker wrote comes from its core's cache, page by page. */
-enum { AHEAD = 512 };
 
 static void add(float *to, const float *a, const float *b, long n)
 {

@@ -40,6 +40,8 @@ enum { SHARDS_MAX = 8, PARAM_NAME = 80 };
 enum { SHARE_ROOTS = 4 };
 /* The most floats a shard that one call of plan_share.gather has. */
 enum { SHARE_GATHER = 1024 };
+/* Plans that may train one model. */
+enum { SHARE_PLACES = 64 };
 
 /* Raise when, and only when, a change alters the bits of a trained model on purpose. */
 enum { NUMERICS_VERSION = 1 };
@@ -91,6 +93,7 @@ struct param {
     long grad_at, grad_size;
     long place;                 /* floats of the parameters before it, for the chain */
     bool sparse;                /* where a shared sum is -0.0 the batch did not name the row */
+    bool split;                 /* shared: its stage updates it, a part from each plan */
     long replica;               /* floats from a member's copy to the next; 0: one, shared */
     long (*at)(const struct param *p, long i);  /* logical to stored index; NULL: the same */
     long geom[8];               /* for `at` */
@@ -141,8 +144,12 @@ struct stage_ops {
      * Called once for each member's replica. */
     void (*derive)(struct stage *s, struct member *m);
     /* Shared plans, once the sums of the batch are there for good: moves running statistics, makes
-     * gradients of sums that are none yet (share_copy). May be NULL. */
+     * gradients of sums that are none yet (share_copy), makes this plan's part of what is split
+     * between plans. May be NULL. */
     void (*reduced)(struct stage *s, struct member *m);
+    /* Shared plans, after the update of all other parameters: the parts that others have made of
+     * what is split. May be NULL. */
+    void (*settled)(struct stage *s, struct member *m);
 };
 
 struct stage {
@@ -172,12 +179,22 @@ struct grad_segment {
     const float *sum, *plus;    /* plus NULL: nothing to add */
 };
 
+/* One of the plans as the others see it. */
+struct plan_place {
+    int from, to;               /* shards */
+    const float *board;
+};
+
 /* A plan's part in a model that several train: it computes the shards [from, to) of every batch.
- * Sums over the batch that are not its own to finish come through the two hooks, called on the
- * caller's thread while the other members wait. All plans call them in the same order, one that has
- * no shard too. A hook that returns non-zero abandons the step: nothing has changed. */
+ * What is not its own to make comes through the hooks, called on the caller's thread while the
+ * other members wait. All plans call them in the same order, one that has no shard too. A hook
+ * that returns non-zero up to `reduce` abandons the step: nothing has changed. After that the step
+ * is done, whatever becomes of the others. */
 struct plan_share {
     int from, to;               /* from == to: none; follows along */
+    /* All plans in an order that all agree on; place[self] is this one. 0: it is alone. */
+    struct plan_place place[SHARE_PLACES];
+    int n_places, self;
     /* Where the gradient of each root goes, plan->grad_floats each: of the first step to root[0], of
      * the next to root[1], and so on in turn, since others may be reading one while the next step
      * writes. */
@@ -188,6 +205,13 @@ struct plan_share {
     /* The roots are complete. Leaves in *out, in ascending order, where the sums of the batch are:
      * of each element, by the tree over the shards in `filled` (a bit each). */
     int (*reduce)(void *arg, unsigned filled, const struct grad_segment **out, int *out_n);
+    /* A board has plan->board_floats that one plan writes and all read. `post`: [from, from + n) of
+     * the own one may be read from now on. `wait`: until the one in `place` has made as many posts
+     * as this plan, reduces among them; non-zero: it will not. What a step has posted is read by
+     * others until they have made their next reduce. */
+    float *board;
+    int (*post)(void *arg, long from, long n);
+    int (*wait)(void *arg, int place);
     void *arg;
 };
 
@@ -209,6 +233,7 @@ struct plan {
     bool keep_grads;                    /* backward leaves p->g; the update is a pass of its own */
     bool shared;                        /* can be one of several */
     long grad_floats;                   /* of the gradient vector; 0 unless shared */
+    long board_floats;                  /* that the others read besides; 0: nothing is split */
     struct root root[SHARE_ROOTS];      /* of the own shards, left to right */
     int n_roots;
     int from, to;                       /* own shards; all of them unless shared */
@@ -356,6 +381,27 @@ void member_gather(struct member *m, float *rows, long stride, long count);
 void plan_known(struct plan *p, struct param *q);
 /* Shared plans, once the vector is reduced: elements [from, to) of q's part of it. */
 void share_copy(const struct plan *p, const struct param *q, long from, long to, float *out);
+
+/* Shared plans: the gradient of q is no part of the vector; the stage splits it between the plans by
+ * means of boards, of which it takes `floats`. Returns where they begin. */
+long plan_split(struct plan *p, struct param *q, long floats);
+/* How many plans there are, and which part [*a, *b) of n items in units of `unit` is whose. */
+int share_places(const struct plan *p, int *out_self);
+void share_part(const struct plan *p, int place, long n, long unit, long *a, long *b);
+/* A place's board, to read; the own one. */
+const float *share_board(const struct plan *p, int place);
+float *share_own_board(const struct plan *p);
+int share_owner(const struct plan *p, int shard);       /* its place */
+/* What is posted before the reduce has two sides, in turn, as roots have: that of this step. */
+int share_side(const struct plan *p);
+/* All members, all plans: [from, from + n) of the own board is complete, in every member. */
+void member_post(struct member *m, long from, long n);
+/* All members: until everybody has posted what this plan has. The places that have, a bit each. */
+uint64_t member_wait(struct member *m);
+/* This member's share in the update of weights [from, to) of q by the gradient g, or in the hash of
+ * weights that were updated elsewhere, by any member, before the last barrier. */
+void member_update(struct member *m, const struct param *q, long from, long to, const float *g);
+void member_hash(struct member *m, const struct param *q, long from, long to);
 
 /* True when this stage is the first, in backward order, to write the gradient of input i: it sets;
  * later ones add. */

@@ -32,6 +32,9 @@ struct plan_int {
     double *square;             /* (n_params) sums of squares, for clip_norm */
     struct plan_share share;    /* hooks are NULL while the plan has all shards to itself */
     int side;                   /* of share.root, for this step */
+    int board_side;             /* of boards; changes when the step is over */
+    bool reduced;               /* of this step: it cannot be abandoned any more */
+    uint64_t here;              /* see member_wait */
     float *alone;               /* its root then */
     struct grad_segment all;
     const struct grad_segment *segment; /* of this step's gradient vector */
@@ -65,6 +68,8 @@ bool share_reduce(struct member *m);
 /* The gradient of q from `from` on, up to *to, which may come nearer. `room` has room for it. */
 const float *share_gradient(const struct plan *p, const struct param *q, long from, long *to,
                             float *room);
+/* Member 0, while the others wait: the step is over. */
+void share_over(struct plan *p);
 /* Member 0: one more step, from everybody's hash. */
 uint64_t share_chain(struct plan *p);
 

@@ -50,16 +50,19 @@ static float clip_factor(struct member *m)
 /* Floats that are updated at a time, so that the hash finds them in the cache. */
 enum { UPDATE_FLOATS = 4096 };
 
-/* Weights [from, to) of this member's copy of q. */
-static void update_part(struct member *m, const struct param *q, long from, long to, float scale)
+/* Weights [from, to) of this member's copy of q. `given` (NULL: it is where the plan has it) is
+ * the gradient from element `from` on. */
+static void update_part(struct member *m, const struct param *q, long from, long to,
+                        const float *given, float scale)
 {
     const struct plan *p = m->plan;
     const struct kernels *k = p->own->kernels;
     _Alignas(64) float room[UPDATE_FLOATS];
+    const long begin = from;
 
     for (long end; from < to; from = end) {
         end = to - from < UPDATE_FLOATS ? to : from + UPDATE_FLOATS;
-        const float *g = share_gradient(p, q, from, &end, room);
+        const float *g = given ? given + (from - begin) : share_gradient(p, q, from, &end, room);
         float *w = member_w(m, q) + from, *state[OPTIM_STATES];
         for (int s = 0; s < OPTIM_STATES; s++)
             state[s] = q->state[s] ? q->state[s] + q->replica * m->id + from : NULL;
@@ -79,6 +82,33 @@ static void hash_part(struct member *m, const struct param *q)
                                                                  q->place + from);
 }
 
+/* This member's part of [from, to), both multiples of 16. */
+static void part_of(const struct member *m, long *from, long *to)
+{
+    long a, b;
+
+    member_part(m, *to - *from, 16, &a, &b);
+    *to = *from + b;
+    *from += a;
+}
+
+void member_update(struct member *m, const struct param *q, long from, long to, const float *g)
+{
+    const long begin = from;
+
+    part_of(m, &from, &to);
+    update_part(m, q, from, to, g + (from - begin), 1);
+}
+
+void member_hash(struct member *m, const struct param *q, long from, long to)
+{
+    const struct plan_int *own = m->plan->own;
+
+    part_of(m, &from, &to);
+    if (own->keep_chain)
+        own->hash[m->id].sum += own->kernels->hash(q->w + from, to - from, q->place + from);
+}
+
 static void apply_kept(struct member *m)
 {
     struct plan *p = m->plan;
@@ -91,15 +121,22 @@ static void apply_kept(struct member *m)
         long from = 0, to = q->size;
         if (!q->replica)
             member_part(m, q->size, 16, &from, &to);
+        if (q->split)
+            continue;
         if (q->trained)
-            update_part(m, q, from, to, scale);
+            update_part(m, q, from, to, NULL, scale);
         if (p->own->keep_chain && (q->replica || !q->trained))
             hash_part(m, q);
     }
+    for (int i = 0; i < p->n_stages; i++)
+        if (p->stage[i].ops->settled)
+            p->stage[i].ops->settled(&p->stage[i], m);
     member_barrier(m);
     for (int i = 0; i < p->n_stages; i++)
         if (p->stage[i].ops->derive)
             p->stage[i].ops->derive(&p->stage[i], m);
+    if (m->id == 0)
+        share_over(p);
     member_barrier(m);
 }
 

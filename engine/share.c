@@ -7,6 +7,10 @@
  * by shard. Nothing that outlives a step is changed before reduce has succeeded, so a step that was
  * abandoned can be run again.
  *
+ * What a stage splits (plan_split) is no part of the vector. Plans show each other on boards what
+ * its gradient is made of, before the reduce; after it, when the step is sure to count, each makes
+ * its part and shows that. A part that does not come is made by whoever misses it.
+ *
  * A plan without hooks has all shards to itself: it is its own reduce.
  */
 #include <string.h>
@@ -28,6 +32,16 @@ int share_roots(int shards, int from, int to, int first[SHARE_ROOTS], int width[
 }
 
 /* ------------------------------------------------------------------ life */
+
+long plan_split(struct plan *p, struct param *q, long floats)
+{
+    long at = p->board_floats;
+
+    q->grad_size = 0;
+    q->split = true;
+    p->board_floats += (floats + 15) / 16 * 16;
+    return at;
+}
 
 void plan_known(struct plan *p, struct param *q)
 {
@@ -51,6 +65,8 @@ void share_init(struct plan *p)
         q->grad_at = p->grad_floats;
         p->grad_floats += q->grad_size;
     }
+    if (p->shared && !p->grad_floats)
+        p->grad_floats = 16;    /* everything is split; the reduce is still where all meet */
     own->hash = plan_take(p, (size_t)p->threads * sizeof *own->hash);
     p->to = p->shards;
     if (!p->shared)
@@ -79,7 +95,7 @@ void plan_set_share(struct plan *p, const struct plan_share *share)
     p->from = share->from;
     p->to = share->to;
     p->n_roots = share_roots(p->shards, p->from, p->to, first, width);
-    own->side = 0;
+    own->side = own->board_side = 0;
     for (int r = 0; r < p->n_roots; r++) {
         p->root[r] = (struct root){ first[r], width[r], share->root[0][r] };
         /* Kernels leave out what pads a parameter. */
@@ -117,6 +133,85 @@ void member_gather(struct member *m, float *rows, long stride, long count)
     member_barrier(m);
 }
 
+/* ------------------------------------------------------------------ what is split */
+
+int share_places(const struct plan *p, int *out_self)
+{
+    *out_self = p->own->share.self;
+    return p->own->share.n_places ? p->own->share.n_places : 1;
+}
+
+void share_part(const struct plan *p, int place, long n, long unit, long *a, long *b)
+{
+    const long places = p->own->share.n_places ? p->own->share.n_places : 1;
+    const long units = (n + unit - 1) / unit;
+
+    *a = units * place / places * unit;
+    *b = units * (place + 1) / places * unit;
+    *a = *a < n ? *a : n;
+    *b = *b < n ? *b : n;
+}
+
+const float *share_board(const struct plan *p, int place)
+{
+    return p->own->share.place[place].board;
+}
+
+float *share_own_board(const struct plan *p)
+{
+    return p->own->share.board;
+}
+
+int share_owner(const struct plan *p, int shard)
+{
+    const struct plan_share *s = &p->own->share;
+    int i = 0;
+
+    while (shard < s->place[i].from || shard >= s->place[i].to)
+        i++;
+    return i;
+}
+
+void share_over(struct plan *p)
+{
+    p->own->board_side = !p->own->board_side;
+    p->own->reduced = false;
+}
+
+int share_side(const struct plan *p)
+{
+    return p->own->board_side;
+}
+
+void member_post(struct member *m, long from, long n)
+{
+    struct plan_int *own = m->plan->own;
+
+    member_barrier(m);
+    if (m->id == 0 && !own->abandoned) {
+        int rc = own->share.post(own->share.arg, from, n);
+        own->abandoned = rc && !own->reduced;
+    }
+    member_barrier(m);
+}
+
+uint64_t member_wait(struct member *m)
+{
+    struct plan_int *own = m->plan->own;
+
+    member_barrier(m);
+    if (m->id == 0) {
+        own->here = 0;
+        for (int i = 0; i < own->share.n_places; i++)
+            own->here |= (uint64_t)(i == own->share.self ||
+                                    own->share.wait(own->share.arg, i) == 0) << i;
+    }
+    member_barrier(m);
+    return own->here;
+}
+
+/* ------------------------------------------------------------------ the vector */
+
 /* Member 0 alone. */
 static void reduce(const struct member *m)
 {
@@ -147,8 +242,10 @@ bool share_reduce(struct member *m)
     struct plan *p = m->plan;
 
     member_barrier(m);
-    if (m->id == 0)
+    if (m->id == 0) {
         reduce(m);
+        p->own->reduced = !p->own->abandoned;
+    }
     member_barrier(m);
     if (p->own->abandoned)
         return false;

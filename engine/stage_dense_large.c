@@ -7,6 +7,12 @@
  * core: a panel of 32 columns gives dx, then dw by the shard tree in registers, then the update,
  * while it is in L2.
  *
+ * Where several plans train a model, a layer whose gradient is many times larger than its inputs
+ * and deltas of the whole batch is split: each plan puts its samples' inputs and deltas on its
+ * board, and when the step is sure to count makes the gradient of some of the outputs from all of
+ * them, with the update, and puts it on its board for the others. A part that does not come a plan
+ * makes itself.
+ *
  * The order of each sum: forward bias, then inputs as stored, ascending; dx over outputs ascending;
  * dw and db over samples by shard, then the tree.
  *
@@ -22,6 +28,12 @@ enum { PANEL = 32 };            /* input columns a member takes at once */
 enum { OUT_TILE = 8 };          /* outputs are padded to it */
 /* Inputs a forward block takes: 32 samples of them are 26 KB and stay in L1 beside the weights. */
 enum { BLOCK = 208 };
+/* Outputs that the input's gradient takes at once where no dw runs beside it: the next ones' weights
+ * are asked for meanwhile. */
+enum { DX_ROWS = 64 };
+/* What a layer's gradient is, at least, to be split: so many floats, and so many times the inputs
+ * and deltas of a batch. Below that the exchange costs more than it saves. */
+enum { SPLIT_FLOATS = 1 << 16, SPLIT_TIMES = 4 };
 /* Outputs of a dw tile: with 2 vectors, 8 sums and two levels of the tree stay in registers. */
 enum { DW_ROWS = 4 };
 
@@ -38,6 +50,12 @@ struct layer {
     float *h, *dh;              /* (O up to a multiple of 16, NS) */
     float *y;                   /* (N, ldy) output, a sample a row: x of the next layer */
     long ldy;
+    /* Split between plans. On a board, for each of two sides and each shard: x (per, ip), then dh
+     * (op, per); then the gradient of w. */
+    bool split;
+    int per;                    /* samples that a shard has at most */
+    long board, block;          /* where it begins; floats of a shard */
+    long dw_board;
 };
 
 struct dense {
@@ -48,6 +66,7 @@ struct dense {
     float *wide;                /* (N, ip) copy of an input with other row lengths; NULL: none */
     float *wide_grad;
     float *panel;               /* (NS, PANEL) a member's */
+    const float **row;          /* (batch) a member's: inputs of each sample */
 };
 
 static long round_to(long n, long unit) { return (n + unit - 1) / unit * unit; }
@@ -94,6 +113,20 @@ static float *take_floats(struct plan *p, long n)
     return plan_take(p, (size_t)n * sizeof(float));
 }
 
+static void build_split(struct layer *l, struct plan *p)
+{
+    const long grad = l->op * l->ld;
+
+    if (!p->shared || p->keep_grads || grad < SPLIT_FLOATS ||
+        grad < SPLIT_TIMES * p->batch * (l->ip + l->op))
+        return;
+    l->split = true;
+    l->per = (p->batch + p->shards - 1) / p->shards;
+    l->block = round_to(l->per * (l->ip + l->op), 16);
+    l->board = plan_split(p, l->w, 2 * p->shards * l->block + grad);
+    l->dw_board = l->board + 2 * p->shards * l->block;
+}
+
 static void build_layer(struct layer *l, struct plan *p, const struct node *node, long values,
                         long pixels, long cp, long NS)
 {
@@ -116,8 +149,10 @@ static void build_layer(struct layer *l, struct plan *p, const struct node *node
         l->b = plan_param(p, node, "bias", 1, &O, round_to(O, 16), false);
     /* The next layer reads whole vectors of them. */
     l->h = take_floats(p, round_to(O, 16) * NS);
-    if (p->train)
-        l->dh = take_floats(p, round_to(O, 16) * NS);
+    if (!p->train)
+        return;
+    l->dh = take_floats(p, round_to(O, 16) * NS);
+    build_split(l, p);
 }
 
 static void build_input(struct dense *d, struct plan *p, const struct tensor *in)
@@ -172,8 +207,10 @@ static int build(struct stage *s, struct plan *p, struct err *err)
     s->out = plan_tensor(p, 1, 1, last->O);
     last->y = s->out->data;
     last->ldy = s->out->cp;
-    if (p->train)
+    if (p->train) {
         d->panel = take_floats(p, p->threads * d->NS * PANEL);
+        d->row = plan_take(p, (size_t)p->threads * (size_t)p->batch * sizeof *d->row);
+    }
     s->sync[PHASE_FORWARD] = s->sync[PHASE_BACKWARD] = SYNC_AFTER;
     return 0;
 }
@@ -346,36 +383,49 @@ INLINE void tree_add(const int n, v16 part[4][DW_ROWS * MAC_VECS], const int s, 
         part[level][i] = sum[i];
 }
 
+/* What becomes of a gradient: the update, it is left where the apply says, or the update and it is
+ * left as well, for others. */
+enum put { PUT_UPDATE, PUT_KEEP, PUT_BOTH };
+
 struct dw {
     struct apply apply;
-    const float *dh;
-    long NS;
+    const float *dh[SHARDS_MAX];        /* of output 0, of each shard's first sample */
+    long ldh;                   /* from output to output */
     const float *panel;         /* (samples, PANEL) */
-    const float *next;          /* the input columns of the next panel, ldx apart */
-    long ldx;
+    const float *const *row;    /* inputs of each sample */
+    long next;                  /* first column of the next panel */
     int samples;
-    long at, ld;                /* first weight, from row to row */
-    int rows;
+    long at, ld;                /* first weight of output 0, from row to row */
+    int from, to;               /* outputs */
     int first[SHARDS_MAX + 1];  /* sample of each shard, and where the last one ends */
-    unsigned filled;
+    unsigned filled, full;      /* shards with samples; those there are */
+    bool roots;                 /* a sum for each root */
+    float *give;                /* PUT_BOTH: where, laid out as the weights are */
 };
 
 /* Momentum soon, the next panel of the weights later: strided panels get no help from hardware. */
-INLINE void dw_prefetch(const int nv, const bool keep, const struct dw *g, int tile, long e)
+INLINE void dw_prefetch(const int nv, const enum put put, const struct dw *g, int tile, long e)
 {
     const float *w = g->apply.w + e + PANEL;
 
     if (tile < g->samples) {
-        prefetch_l2(g->next + tile * g->ldx);
-        prefetch_l2(g->next + tile * g->ldx + 16);
+        prefetch_l2(g->row[tile] + g->next);
+        prefetch_l2(g->row[tile] + g->next + 16);
     }
 
     for (int i = 0; i < DW_ROWS; i++, w += g->ld)
         UNROLL
         for (int j = 0; j < nv; j++)
             prefetch_l2(w + 16 * j);
-    for (int s = 0; s < (keep ? 1 : g->apply.o->states); s++) {
-        const float *state = (keep ? g->apply.keep : g->apply.s[s]) + e + 8 * g->ld;
+    if (put == PUT_BOTH) {
+        const float *give = g->give + e + 8 * g->ld;
+        for (int i = 0; i < DW_ROWS; i++, give += g->ld)
+            UNROLL
+            for (int j = 0; j < nv; j++)
+                prefetch_write(give + 16 * j);
+    }
+    for (int s = 0; s < (put == PUT_KEEP ? 1 : g->apply.o->states); s++) {
+        const float *state = (put == PUT_KEEP ? g->apply.keep : g->apply.s[s]) + e + 8 * g->ld;
         for (int i = 0; i < DW_ROWS; i++, state += g->ld)
             UNROLL
             for (int j = 0; j < nv; j++)
@@ -397,13 +447,13 @@ INLINE void put_momentum(const int nv, const struct dw *g, long e, const v16 *su
             momentum16(k, w + e + 16 * j, speed + e + 16 * j, sum[i * nv + j]);
 }
 
-INLINE void put_keep(const int nv, const struct dw *g, long e, const v16 *sum)
+INLINE void put_keep(const int nv, const struct dw *g, float *to, long e, const v16 *sum)
 {
     UNROLL
     for (int i = 0; i < DW_ROWS; i++, e += g->ld)
         UNROLL
         for (int j = 0; j < nv; j++)
-            v_store(g->apply.keep + e + 16 * j, sum[i * nv + j]);
+            v_store(to + e + 16 * j, sum[i * nv + j]);
 }
 
 KERNEL void put_any(int nv, const struct dw *g, long e, const float *sum)
@@ -413,29 +463,31 @@ KERNEL void put_any(int nv, const struct dw *g, long e, const float *sum)
             apply16(&g->apply, e + 16 * j, v_load(sum + (i * nv + j) * 16));
 }
 
-/* Every shard has samples. `keep`: the gradient is left where the apply says. */
-INLINE void dw_tiles(const int nv, const int shards, const bool keep, const struct dw *g)
+/* Every shard has samples. */
+INLINE void dw_tiles(const int nv, const int shards, const enum put put, const struct dw *g)
 {
     const bool momentum = g->apply.plain_momentum && !g->apply.keep;
 
-    for (int o = 0; o < g->rows; o += DW_ROWS) {
+    for (int o = g->from; o < g->to; o += DW_ROWS) {
         long e = g->at + o * g->ld;
-        const float *dh = g->dh + o * g->NS;
+        const long dh = o * g->ldh;
         v16 part[4][DW_ROWS * MAC_VECS];
 
-        dw_prefetch(nv, keep, g, o / DW_ROWS, e);
+        dw_prefetch(nv, put, g, (o - g->from) / DW_ROWS, e);
         __asm__ volatile("" ::: "memory");      /* keep loads of the panel inside the loop */
         UNROLL
         for (int s = 0; s < shards; s++) {
             v16 sum[DW_ROWS * MAC_VECS];
             const int n = g->first[s], end = g->first[s + 1];
             acc_zero(DW_ROWS * nv, sum);
-            mac(DW_ROWS, nv, sum, dh + n, g->NS, 1, g->panel + n * PANEL, PANEL, end - n);
+            mac(DW_ROWS, nv, sum, g->dh[s] + dh, g->ldh, 1, g->panel + n * PANEL, PANEL, end - n);
             tree_add(DW_ROWS * nv, part, s, sum);
         }
         const v16 *total = part[__builtin_ctz((unsigned)shards)];
-        if (keep) {
-            put_keep(nv, g, e, total);
+        if (put == PUT_BOTH)
+            put_keep(nv, g, g->give, e, total);
+        if (put == PUT_KEEP) {
+            put_keep(nv, g, g->apply.keep, e, total);
         } else if (momentum) {
             put_momentum(nv, g, e, total);
         } else {
@@ -446,76 +498,81 @@ INLINE void dw_tiles(const int nv, const int shards, const bool keep, const stru
     }
 }
 
-#define DW(nv, shards)                                                                         \
-    KERNEL void dw_##nv##_##shards(const struct dw *g) { dw_tiles(nv, shards, false, g); }     \
-    KERNEL void keep_##nv##_##shards(const struct dw *g) { dw_tiles(nv, shards, true, g); }
+#define DW(nv, shards)                                                                          \
+    KERNEL void dw_##nv##_##shards(const struct dw *g) { dw_tiles(nv, shards, PUT_UPDATE, g); } \
+    KERNEL void keep_##nv##_##shards(const struct dw *g) { dw_tiles(nv, shards, PUT_KEEP, g); } \
+    KERNEL void both_##nv##_##shards(const struct dw *g) { dw_tiles(nv, shards, PUT_BOTH, g); }
 DW(1, 1) DW(1, 2) DW(1, 4) DW(1, 8)
 #if defined ISA_AVX512
 DW(2, 1) DW(2, 2) DW(2, 4) DW(2, 8)
 #endif
 
+#define NAMES(put, nv) { put##_##nv##_1, put##_##nv##_2, put##_##nv##_4, put##_##nv##_8 }
+
 /* By vectors, then by the logarithm of the shards. */
-static void (*const dw_of[MAC_VECS][4])(const struct dw *g) = {
-    { dw_1_1, dw_1_2, dw_1_4, dw_1_8 },
+static void (*const dw_of[3][MAC_VECS][4])(const struct dw *g) = {
 #if defined ISA_AVX512
-    { dw_2_1, dw_2_2, dw_2_4, dw_2_8 },
-#endif
-};
-static void (*const keep_of[MAC_VECS][4])(const struct dw *g) = {
-    { keep_1_1, keep_1_2, keep_1_4, keep_1_8 },
-#if defined ISA_AVX512
-    { keep_2_1, keep_2_2, keep_2_4, keep_2_8 },
+    [PUT_UPDATE] = { NAMES(dw, 1), NAMES(dw, 2) },
+    [PUT_KEEP] = { NAMES(keep, 1), NAMES(keep, 2) },
+    [PUT_BOTH] = { NAMES(both, 1), NAMES(both, 2) },
+#else
+    [PUT_UPDATE] = { NAMES(dw, 1) },
+    [PUT_KEEP] = { NAMES(keep, 1) },
+    [PUT_BOTH] = { NAMES(both, 1) },
 #endif
 };
 
 static void dw_full(const struct dw *g, const struct plan *p, int vecs)
 {
-    if (!p->shared) {
-        dw_of[vecs - 1][__builtin_ctz((unsigned)p->shards)](g);
+    if (!g->roots) {
+        const enum put put = g->give ? PUT_BOTH : PUT_UPDATE;
+        dw_of[put][vecs - 1][__builtin_ctz((unsigned)p->shards)](g);
         return;
     }
     for (int r = 0; r < p->n_roots; r++) {
+        const int first = p->root[r].first, width = p->root[r].width;
         struct dw of = *g;
         of.apply = apply_root(&g->apply, &p->root[r]);
-        memcpy(of.first, g->first + p->root[r].first,
-               (size_t)(p->root[r].width + 1) * sizeof of.first[0]);
-        keep_of[vecs - 1][__builtin_ctz((unsigned)p->root[r].width)](&of);
+        memcpy(of.first, g->first + first, (size_t)(width + 1) * sizeof of.first[0]);
+        memcpy(of.dh, g->dh + first, (size_t)width * sizeof of.dh[0]);
+        dw_of[PUT_KEEP][vecs - 1][__builtin_ctz((unsigned)width)](&of);
     }
 }
 
 /* A short last batch may leave shards empty. */
 static void dw_sparse(const struct dw *g, int shards)
 {
-    for (int o = 0; o < g->rows; o++) {
+    for (int o = g->from; o < g->to; o++) {
+        const long e = g->at + o * g->ld;
         v16 sum[SHARDS_MAX];
         for (int s = 0; s < shards; s++) {
             acc_zero(1, &sum[s]);
-            mac(1, 1, &sum[s], g->dh + o * g->NS + g->first[s], g->NS, 1,
-                g->panel + g->first[s] * PANEL, PANEL, g->first[s + 1] - g->first[s]);
+            mac(1, 1, &sum[s], g->dh[s] + o * g->ldh, g->ldh, 1, g->panel + g->first[s] * PANEL,
+                PANEL, g->first[s + 1] - g->first[s]);
         }
-        apply_tree(&g->apply, g->at + o * g->ld, sum, shards, g->filled);
+        if (g->give) {
+            sum[0] = shard_tree(sum, shards, g->filled);
+            v_store(g->give + e, sum[0]);
+            apply16(&g->apply, e, sum[0]);
+        } else {
+            apply_tree(&g->apply, e, sum, shards, g->filled);
+        }
     }
 }
 
 /* Columns [from, to), at most PANEL of them. */
-static void dw_panel(const struct layer *l, const struct member *m, long NS, float *panel,
-                     const struct dw *all, long from, long to)
+static void dw_panel(const struct plan *p, float *panel, const struct dw *all, long from, long to)
 {
-    const struct plan *p = m->plan;
     struct dw g = *all;
 
-    for (int n = 0; n < m->n; n++)
+    for (int n = 0; n < g.samples; n++)
         for (long j = 0; j < to - from; j += 16)
-            v_store(panel + n * PANEL + j, v_load(l->x + n * l->ldx + from + j));
-    g.dh = l->dh;
-    g.NS = NS;
-    g.next = l->x + from + PANEL;
-    g.ldx = l->ldx;
-    g.samples = m->n;
+            v_store(panel + n * PANEL + j, v_load(g.row[n] + from + j));
+    g.next = from + PANEL;
     for (long j = 0; j < to - from;) {
         g.at = from + j;
         g.panel = panel + j;
-        if (g.filled != (1u << p->to) - (1u << p->from)) {
+        if (g.filled != g.full) {
             dw_sparse(&g, p->shards);
             j += 16;
             continue;
@@ -558,21 +615,51 @@ static void input_dx(const struct dense *d, struct stage *s, const struct member
                      .c = grad + from, .ldc = l->ldx, .K = l->O, .times = 1,
                      .start = d->wide || stage_grad_first(s, 0) ? MAC_ZERO : MAC_ADD };
 
-    ISA_FN(mac_rows)(&g, m->n, (int)(to - from) / 16);
+    if (!l->split) {            /* dw has asked for the panel, a tile at a time */
+        ISA_FN(mac_rows)(&g, m->n, (int)(to - from) / 16);
+        return;
+    }
+    for (int o = 0; o < l->O; o += DX_ROWS) {
+        const bool last = o + DX_ROWS >= l->O;
+        const float *next = l->w->w + from + (last ? PANEL : (o + DX_ROWS) * l->ld);
+        for (int i = 0; i < DX_ROWS; i++, next += l->ld) {
+            prefetch_l2(next);
+            prefetch_l2(next + 16);
+        }
+        g.K = last ? l->O - o : DX_ROWS;
+        ISA_FN(mac_rows)(&g, m->n, (int)(to - from) / 16);
+        g.a += DX_ROWS * d->NS;
+        g.b += DX_ROWS * l->ld;
+        g.start = MAC_ADD;
+    }
+}
+
+/* What the plan has itself. */
+static struct dw own_samples(const struct dense *d, const struct layer *l, const struct member *m)
+{
+    const struct plan *p = m->plan;
+    const float **row = d->row + m->id * p->batch;
+    struct dw g = { .apply = apply_begin(m, l->w), .ldh = d->NS, .row = row, .samples = m->n,
+                    .ld = l->ld, .to = l->op, .filled = member_filled(m),
+                    .full = (1u << p->to) - (1u << p->from), .roots = p->shared };
+
+    for (int k = 0; k <= p->shards; k++)
+        g.first[k] = member_first(m, k);
+    for (int k = 0; k < p->shards; k++)
+        g.dh[k] = l->dh + g.first[k];
+    for (int n = 0; n < m->n; n++)
+        row[n] = l->x + n * l->ldx;
+    return g;
 }
 
 static void layer_backward(const struct dense *d, int i, struct stage *s, const struct member *m)
 {
     const struct layer *l = &d->layer[i];
-    const int shards = m->plan->shards;
-    struct dw g = { .apply = apply_begin(m, l->w), .ld = l->ld, .rows = l->op,
-                    .filled = member_filled(m) };
+    const struct dw g = own_samples(d, l, m);
     long from, to;
 
     if (!m->n)          /* a shared plan without samples */
         return;
-    for (int k = 0; k <= shards; k++)
-        g.first[k] = member_first(m, k);
     if (l->b)
         update_bias(l, m, d->NS);
     member_part(m, l->ip, PANEL, &from, &to);
@@ -582,7 +669,122 @@ static void layer_backward(const struct dense *d, int i, struct stage *s, const 
             hidden_dx(l, m, d->NS, k, end);
         else if (s->in[0]->grad)
             input_dx(d, s, m, k, end);
-        dw_panel(l, m, d->NS, d->panel + m->id * d->NS * PANEL, &g, k, end);
+        if (!l->split)
+            dw_panel(m->plan, d->panel + m->id * d->NS * PANEL, &g, k, end);
+    }
+}
+
+/* ------------------------------------------------------------------ split between plans */
+
+/* The own samples' inputs and deltas on the board. */
+static void give_samples(const struct dense *d, const struct layer *l, struct member *m)
+{
+    const struct plan *p = m->plan;
+    const long at = l->board + share_side(p) * p->shards * l->block;
+    float *board = share_own_board(p) + at;
+
+    for (int k = m->s0; k < m->s1; k++) {
+        const int first = member_first(m, k), n = member_first(m, k + 1) - first;
+        float *x = board + k * l->block, *dh = x + l->per * l->ip;
+        for (int i = 0; i < n; i++)
+            memcpy(x + i * l->ip, l->x + (first + i) * l->ldx, (size_t)l->ip * sizeof *x);
+        for (int o = 0; o < l->op; o++)
+            for (int i = 0; i < n; i++)
+                dh[o * l->per + i] = l->dh[o * d->NS + first + i];
+    }
+    member_post(m, at + p->from * l->block, (p->to - p->from) * l->block);
+}
+
+/* What all plans have of the batch; of one that is alone, where it is. */
+static struct dw all_samples(const struct dense *d, const struct layer *l, const struct member *m)
+{
+    const struct plan *p = m->plan;
+    const float **row = d->row + m->id * p->batch;
+    int self;
+
+    if (share_places(p, &self) == 1)
+        return own_samples(d, l, m);
+    struct dw g = { .ld = l->ld, .row = row, .samples = m->whole, .ldh = l->per,
+                    .filled = shards_filled(m->whole, p->shards), .full = (1u << p->shards) - 1 };
+    for (int k = 0; k < p->shards; k++) {
+        const float *x = share_board(p, share_owner(p, k)) + l->board +
+                         (share_side(p) * p->shards + k) * l->block;
+        g.first[k] = shard_first(m->whole, p->shards, k);
+        g.first[k + 1] = shard_first(m->whole, p->shards, k + 1);
+        g.dh[k] = x + l->per * l->ip;
+        for (int n = g.first[k]; n < g.first[k + 1]; n++, x += l->ip)
+            row[n] = x;
+    }
+    return g;
+}
+
+/* The part of the one in `place`: gradient and update, all members. */
+static void make_part(const struct dense *d, const struct layer *l, struct member *m, int place,
+                      float *give)
+{
+    const struct plan *p = m->plan;
+    struct dw g = all_samples(d, l, m);
+    long o0, o1, from, to;
+
+    share_part(p, place, l->op, OUT_TILE, &o0, &o1);
+    g.apply = apply_begin(m, l->w);
+    g.roots = false;
+    g.from = (int)o0;
+    g.to = (int)o1;
+    g.give = give;
+    member_part(m, l->ip, PANEL, &from, &to);
+    for (long k = from; k < to && o0 < o1; k += PANEL)
+        dw_panel(p, d->panel + m->id * d->NS * PANEL, &g, k, k + PANEL < to ? k + PANEL : to);
+    /* What pads a row stays zero, and the others update all of it. */
+    for (long o = o0; o < o1 && give && m->id == 0; o++)
+        memset(give + o * l->ld + l->ip, 0, (size_t)(l->ld - l->ip) * sizeof *give);
+}
+
+static void reduced(struct stage *s, struct member *m)
+{
+    const struct dense *d = s->own;
+    int self, places = share_places(m->plan, &self);
+    long o0, o1;
+
+    for (int i = d->n - 1; i >= 0; i--) {
+        const struct layer *l = &d->layer[i];
+        if (!l->split)
+            continue;
+        make_part(d, l, m, self, places > 1 ? share_own_board(m->plan) + l->dw_board : NULL);
+        share_part(m->plan, self, l->op, OUT_TILE, &o0, &o1);
+        if (places > 1)
+            member_post(m, l->dw_board + o0 * l->ld, (o1 - o0) * l->ld);
+    }
+}
+
+static void settled(struct stage *s, struct member *m)
+{
+    const struct dense *d = s->own;
+    const struct plan *p = m->plan;
+    int self, places = share_places(p, &self);
+    long o0, o1;
+
+    for (int i = d->n - 1; i >= 0; i--) {
+        const struct layer *l = &d->layer[i];
+        if (!l->split)
+            continue;
+        uint64_t here = places > 1 ? member_wait(m) : 0, made = UINT64_C(1) << self;
+        for (int k = (self + 1) % places; k != self; k = (k + 1) % places) {
+            share_part(p, k, l->op, OUT_TILE, &o0, &o1);
+            if (here >> k & 1) {
+                member_update(m, l->w, o0 * l->ld, o1 * l->ld,
+                              share_board(p, k) + l->dw_board + o0 * l->ld);
+                continue;
+            }
+            make_part(d, l, m, k, NULL);
+            made |= UINT64_C(1) << k;
+        }
+        member_barrier(m);
+        for (int k = 0; k < places; k++) {
+            share_part(p, k, l->op, OUT_TILE, &o0, &o1);
+            if (made >> k & 1)
+                member_hash(m, l->w, o0 * l->ld, o1 * l->ld);
+        }
     }
 }
 
@@ -603,10 +805,13 @@ static void narrow_grad(const struct dense *d, struct stage *s, const struct mem
 static void backward(struct stage *s, struct member *m)
 {
     const struct dense *d = s->own;
+    int self, places = share_places(m->plan, &self);
 
     take_grad(d, s, m);
     for (int i = d->n - 1; i >= 0; i--) {
         member_barrier(m);
+        if (d->layer[i].split && places > 1)
+            give_samples(d, &d->layer[i], m);
         layer_backward(d, i, s, m);
     }
     if (d->wide_grad) {
@@ -620,4 +825,6 @@ const struct stage_ops ISA_FN(dense_large_stage) = {
     .match = match,
     .build = build,
     .run = { forward, backward, NULL },
+    .reduced = reduced,
+    .settled = settled,
 };

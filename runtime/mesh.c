@@ -17,7 +17,7 @@
 #include "base/clock.h"
 #include "runtime/mesh_int.h"
 
-enum { SPIN_MIN_US = 1, SPIN_MAX_US = 64, SPIN_RETRY = 64, UNCLAIMED_S = 60, LINGER_MS = 50 };
+enum { SPIN_MIN_US = 24, SPIN_MAX_US = 64, SPIN_RETRY = 64, UNCLAIMED_S = 60, LINGER_MS = 50 };
 
 /* ------------------------------------------------------------ life */
 
@@ -32,10 +32,10 @@ int mesh_new(const struct mesh_config *c, struct mesh **out, struct err *err)
     pthread_condattr_t attr;
     int rc;
 
-    if (c->floats <= 0 || c->floats % 16 || c->shards < 1 || c->shards > SHARDS_MAX ||
-        (c->shards & (c->shards - 1)))
-        return err_set(err, ERR_INVALID, "a mesh for %ld floats in %d shards", c->floats,
-                       c->shards);
+    if (c->floats <= 0 || c->floats % 16 || c->board < 0 || c->board % 16 || c->shards < 1 ||
+        c->shards > SHARDS_MAX || (c->shards & (c->shards - 1)))
+        return err_set(err, ERR_INVALID, "a mesh for %ld floats and %ld beside them in %d shards",
+                       c->floats, c->board, c->shards);
     if ((rc = wire_token_check(c->token, err)) < 0)
         return rc;
     OWN(mesh) m = calloc(1, sizeof *m);
@@ -48,6 +48,7 @@ int mesh_new(const struct mesh_config *c, struct mesh **out, struct err *err)
     pthread_cond_init(&m->changed, &attr);
     pthread_condattr_destroy(&attr);
     m->config = *c;
+    m->shape = (struct region_shape){ c->floats, c->board };
     m->config.token = m->token = strdup(c->token);
     m->config.host = m->host = strdup(c->host);
     if (m->config.beat_ms <= 0)
@@ -55,7 +56,7 @@ int mesh_new(const struct mesh_config *c, struct mesh **out, struct err *err)
     m->cores = cores();
     if (!m->token || !m->host)
         return err_set(err, ERR_NOMEM, "no memory for a mesh");
-    if ((rc = region_new(c->floats, &m->region, &m->name, err)) < 0 ||
+    if ((rc = region_new(m->shape, &m->region, &m->name, err)) < 0 ||
         (rc = links_start(m, err)) < 0)
         return rc;
     m->config.listen = m->address;
@@ -109,7 +110,7 @@ void mesh_free(struct mesh *m)
     }
     if (m->name.fd >= 0)
         close(m->name.fd);
-    region_close(m->region, m->config.floats);
+    region_close(m->region, m->shape);
     pthread_cond_destroy(&m->changed);
     pthread_mutex_destroy(&m->lock);
     if (m->token)
@@ -133,6 +134,16 @@ float *mesh_root(struct mesh *m, int side, int r)
 int mesh_side(const struct mesh *m)
 {
     return m->side;
+}
+
+float *mesh_board(struct mesh *m)
+{
+    return (float *)((char *)m->region + region_board(m->config.floats));
+}
+
+const float *mesh_board_of(const struct mesh *m, int place)
+{
+    return (const float *)((const char *)m->place[place].region + region_board(m->config.floats));
 }
 
 uint64_t mesh_bytes_sent(const struct mesh *m)

@@ -7,7 +7,7 @@
  *
  * A region holds, in this order: a line of flags, two slots for small gathers, the sum of the own
  * segment, two sides of roots (the gradient sums of the complete subtrees of shards that the worker
- * holds).
+ * holds), a board (what else the user of the mesh lets others read, in an order of his own).
  * A worker writes a part and then posts: post number k of a generation means the same to everybody,
  * since all run the same program. A reader waits until the owner's post number has reached k.
  * Why no part is overwritten while somebody may still read it: to make post k + 1 of a kind a
@@ -54,6 +54,7 @@ struct mesh_config {
     const char *listen;         /* "127.0.0.1:0" */
     const char *host;           /* of this machine: its boot id */
     long floats;                /* of the gradient vector, a multiple of 16 */
+    long board;                 /* of the board, a multiple of 16; may be 0 */
     int shards;
     /* Called when a peer of this generation is lost: from its link's thread when the link is closed
      * or silent, from mesh_enter when it does not come. Must not wait for the caller's thread. */
@@ -98,6 +99,14 @@ int mesh_tell(struct mesh *m, int from, void *bytes, size_t n, struct err *err);
  * segments say where the sum is; valid until the next call. */
 int mesh_reduce(struct mesh *m, unsigned filled, const struct grad_segment **out, int *out_n,
                 struct err *err);
+
+/* A board: memory that the one in a place writes and all read, of which it posts parts. A post
+ * waits for nobody; mesh_wait_for: until `place` has made as many posts of any kind in this
+ * generation as we have. Boards stay where they are until the next generation is entered. */
+float *mesh_board(struct mesh *m);
+const float *mesh_board_of(const struct mesh *m, int place);
+int mesh_post(struct mesh *m, long from, long n, struct err *err);
+int mesh_wait_for(struct mesh *m, int place, struct err *err);
 
 /* What the last calls have read was still this generation's when it was read. A worker that was
  * stopped and left out of the next generation reads, when it wakes, what the others write by then;

@@ -32,7 +32,7 @@ enum {
 /* The first page of a region; the parts follow, each on a page of its own. */
 struct region {
     unsigned char nonce[MESH_NONCE];
-    uint64_t bytes, floats;
+    uint64_t bytes, floats, board;
     _Alignas(128) _Atomic uint64_t word;
 };
 
@@ -69,9 +69,17 @@ static inline size_t region_root(long floats, int side, int root)
     return region_sum() + (size_t)(1 + side * MESH_ROOTS + root) *
                           region_page((size_t)floats * sizeof(float));
 }
-static inline size_t region_bytes(long floats)
+static inline size_t region_board(long floats)
 {
     return region_root(floats, 1, MESH_ROOTS);
+}
+/* How large a region is: floats of the gradient vector, of the board. */
+struct region_shape {
+    long floats, board;
+};
+static inline size_t region_bytes(struct region_shape s)
+{
+    return region_board(s.floats) + region_page((size_t)s.board * sizeof(float));
 }
 
 struct region_name {            /* how another process finds it */
@@ -79,12 +87,13 @@ struct region_name {            /* how another process finds it */
     int fd;                     /* -1: not to be had */
     unsigned char nonce[MESH_NONCE];
 };
-int region_new(long floats, struct region **out, struct region_name *out_name, struct err *err);
+int region_new(struct region_shape shape, struct region **out, struct region_name *out_name,
+               struct err *err);
 /* A peer's, read only; NULL: not reachable from here. */
-struct region *region_open(const struct region_name *name, long floats);
+struct region *region_open(const struct region_name *name, struct region_shape shape);
 /* Memory of the same layout for what comes by TCP; NULL: no memory. */
-struct region *region_mirror(long floats);
-void region_close(struct region *r, long floats);
+struct region *region_mirror(struct region_shape shape);
+void region_close(struct region *r, struct region_shape shape);
 void region_post(struct region *r, uint64_t word);      /* stores and wakes */
 /* Until the word differs from `seen`, a millisecond at most. */
 void region_wait(const struct region *r, uint64_t seen);
@@ -174,6 +183,7 @@ struct mesh {
     bool listens;
     int cores;
 
+    struct region_shape shape;
     struct region *region;
     struct region_name name;
     _Atomic uint64_t generation, aborted;       /* aborted: the newest one, + 1 */

@@ -42,7 +42,7 @@ struct greeting {
     uint64_t id, to;
     char host[80];
     struct region_name name;
-    long floats;
+    long floats, board;
     int shards;
 };
 
@@ -71,11 +71,11 @@ static char *greeting_text(const struct mesh *m, uint64_t id, uint64_t to, int t
     char nonce[2 * MESH_NONCE + 1];
 
     hex_of(m->name.nonce, MESH_NONCE, nonce);
-    OWN_JSON json_t *j = json_pack("{sI sI ss sI si ss sI si}", "id", (json_int_t)id, "to",
+    OWN_JSON json_t *j = json_pack("{sI sI ss sI si ss sI sI si}", "id", (json_int_t)id, "to",
                                    (json_int_t)to, "host", m->host, "pid",
                                    (json_int_t)m->name.pid, "fd", m->name.fd, "nonce", nonce,
-                                   "floats", (json_int_t)m->config.floats, "shards",
-                                   m->config.shards);
+                                   "floats", (json_int_t)m->config.floats, "board",
+                                   (json_int_t)m->config.board, "shards", m->config.shards);
     if (!j || (tcp >= 0 && json_object_set_new(j, "tcp", json_boolean(tcp)) < 0))
         return NULL;
     return json_dumps(j, JSON_COMPACT);
@@ -85,20 +85,21 @@ static char *greeting_text(const struct mesh *m, uint64_t id, uint64_t to, int t
 static int greeting_read(const char *text, struct greeting *g, int *out_tcp, struct err *err)
 {
     OWN_JSON json_t *j = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
-    json_int_t id, to, pid, floats;
+    json_int_t id, to, pid, floats, board = 0;
     const char *host, *nonce;
     int tcp = 0;
 
     *g = (struct greeting){ 0 };
-    if (!j || json_unpack(j, "{sI sI ss sI si ss sI si s?b}", "id", &id, "to", &to, "host", &host,
-                          "pid", &pid, "fd", &g->name.fd, "nonce", &nonce, "floats", &floats,
-                          "shards", &g->shards, "tcp", &tcp) < 0 ||
+    if (!j || json_unpack(j, "{sI sI ss sI si ss sI s?I si s?b}", "id", &id, "to", &to, "host",
+                          &host, "pid", &pid, "fd", &g->name.fd, "nonce", &nonce, "floats", &floats,
+                          "board", &board, "shards", &g->shards, "tcp", &tcp) < 0 ||
         strlen(host) >= sizeof g->host || hex_read(nonce, g->name.nonce, MESH_NONCE) < 0)
         return err_set(err, ERR_INVALID, "a peer's greeting makes no sense");
     g->id = (uint64_t)id;
     g->to = (uint64_t)to;
     g->name.pid = (long)pid;
     g->floats = (long)floats;
+    g->board = (long)board;
     snprintf(g->host, sizeof g->host, "%s", host);
     if (out_tcp)
         *out_tcp = tcp;
@@ -107,11 +108,13 @@ static int greeting_read(const char *text, struct greeting *g, int *out_tcp, str
 
 static int greeting_check(const struct mesh *m, const struct greeting *g, struct err *err)
 {
-    if (g->floats != m->config.floats || g->shards != m->config.shards)
+    if (g->floats != m->config.floats || g->board != m->config.board ||
+        g->shards != m->config.shards)
         return err_set(err, ERR_CONFLICT,
-                       "worker %" PRIu64 " has %ld floats in %d shards, worker %" PRIu64
-                       " %ld in %d (they run different specs)", g->id, g->floats, g->shards,
-                       atomic_load(&m->id), m->config.floats, m->config.shards);
+                       "worker %" PRIu64 " has %ld + %ld floats in %d shards, worker %" PRIu64
+                       " %ld + %ld in %d (they run different specs)", g->id, g->floats, g->board,
+                       g->shards, atomic_load(&m->id), m->config.floats, m->config.board,
+                       m->config.shards);
     return 0;
 }
 
@@ -121,9 +124,9 @@ static struct region *open_peer(const struct mesh *m, const struct greeting *g, 
     struct region *r = NULL;
 
     if (!m->config.no_shared_memory && strcmp(g->host, m->host) == 0)
-        r = region_open(&g->name, m->config.floats);
+        r = region_open(&g->name, m->shape);
     *out_tcp = !r;
-    return r ? r : region_mirror(m->config.floats);
+    return r ? r : region_mirror(m->shape);
 }
 
 /* ------------------------------------------------------------ sending */
@@ -321,7 +324,7 @@ static int take_post(struct link *l, const struct wire_header *h, struct err *er
     /* Nothing comes of a generation that we have not entered: the peer goes on when it has seen us
      * there. */
     bool inside = n == 0 || (offset >= REGION_PAGE &&
-                             offset <= region_bytes(m->config.floats) - n);
+                             offset <= region_bytes(m->shape) - n);
     if (h->generation != generation || !inside)
         return err_set(err, ERR_INVALID, "worker %" PRIu64 " posts out of turn", l->id);
     /* Pairs with publish() in mesh_reduce.c: what the caller has read there was read before. */
@@ -603,7 +606,7 @@ void link_close(struct link *l)
     pthread_join(l->thread, NULL);
     if (l->fd >= 0)
         close(l->fd);
-    region_close(l->region, m->config.floats);
+    region_close(l->region, m->shape);
     arrival_free(l->arriving);
     for (struct arrival *a = l->arrivals, *next; a; a = next) {
         next = a->next;
@@ -631,7 +634,7 @@ static void pending_done(struct mesh *m, struct pending *p)
     if (p->fd >= 0)
         close(p->fd);
     wire_in_free(p->in);
-    region_close(p->region, m->config.floats);
+    region_close(p->region, m->shape);
 }
 
 /* What we send before a link is up is small and fits the fresh socket; else the caller is odd. */

@@ -264,6 +264,28 @@ int mesh_reduce(struct mesh *m, unsigned filled, const struct grad_segment **out
     return 0;
 }
 
+/* ------------------------------------------------------------ boards */
+
+int mesh_post(struct mesh *m, long from, long n, struct err *err)
+{
+    int rc = mesh_check(m, err);
+
+    assert(from >= 0 && n >= 0 && from + n <= m->config.board);
+    if (rc < 0 || m->n == 1)
+        return rc;
+    rc = post_to_all(m, region_board(m->config.floats) + (size_t)from * sizeof(float),
+                     (size_t)n * sizeof(float), err);
+    /* Not everybody has it, and the number of a later post would say that they have. */
+    if (rc < 0)
+        m->ready = false;
+    return rc;
+}
+
+int mesh_wait_for(struct mesh *m, int place, struct err *err)
+{
+    return place == m->self ? 0 : mesh_wait(m, place, m->post, err);
+}
+
 /* ------------------------------------------------------------ copies */
 
 static int send_state(struct mesh *m, struct link *l, const char *state, size_t n,

@@ -18,9 +18,10 @@
 
 enum { SEALS = F_SEAL_SHRINK | F_SEAL_GROW };
 
-int region_new(long floats, struct region **out, struct region_name *out_name, struct err *err)
+int region_new(struct region_shape shape, struct region **out, struct region_name *out_name,
+               struct err *err)
 {
-    size_t bytes = region_bytes(floats);
+    size_t bytes = region_bytes(shape);
     OWN_FD int fd = memfd_create("muster", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 
     if (fd < 0 || ftruncate(fd, (off_t)bytes) < 0 || fcntl(fd, F_ADD_SEALS, SEALS) < 0)
@@ -33,7 +34,8 @@ int region_new(long floats, struct region **out, struct region_name *out_name, s
         return err_set(err, ERR_IO, "random numbers: %s", strerror(errno));
     }
     r->bytes = bytes;
-    r->floats = (uint64_t)floats;
+    r->floats = (uint64_t)shape.floats;
+    r->board = (uint64_t)shape.board;
     *out_name = (struct region_name){ .pid = getpid(), .fd = fd };
     memcpy(out_name->nonce, r->nonce, MESH_NONCE);
     *out = r;
@@ -41,9 +43,9 @@ int region_new(long floats, struct region **out, struct region_name *out_name, s
     return 0;
 }
 
-struct region *region_open(const struct region_name *name, long floats)
+struct region *region_open(const struct region_name *name, struct region_shape shape)
 {
-    size_t bytes = region_bytes(floats);
+    size_t bytes = region_bytes(shape);
     char path[64];
     struct stat st;
 
@@ -60,24 +62,25 @@ struct region *region_open(const struct region_name *name, long floats)
     struct region *r = mmap(NULL, bytes, PROT_READ, MAP_SHARED, fd, 0);
     if (r == MAP_FAILED)
         return NULL;
-    if (memcmp(r->nonce, name->nonce, MESH_NONCE) != 0 || r->floats != (uint64_t)floats) {
+    if (memcmp(r->nonce, name->nonce, MESH_NONCE) != 0 || r->floats != (uint64_t)shape.floats ||
+        r->board != (uint64_t)shape.board) {
         munmap(r, bytes);
         return NULL;
     }
     return r;
 }
 
-struct region *region_mirror(long floats)
+struct region *region_mirror(struct region_shape shape)
 {
-    struct region *r = mmap(NULL, region_bytes(floats), PROT_READ | PROT_WRITE,
+    struct region *r = mmap(NULL, region_bytes(shape), PROT_READ | PROT_WRITE,
                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     return r == MAP_FAILED ? NULL : r;
 }
 
-void region_close(struct region *r, long floats)
+void region_close(struct region *r, struct region_shape shape)
 {
     if (r)
-        munmap(r, region_bytes(floats));
+        munmap(r, region_bytes(shape));
 }
 
 /* The futex is the half of the word that changes with each post. */

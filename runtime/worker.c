@@ -102,6 +102,22 @@ static int reduce(void *arg, unsigned filled, const struct grad_segment **out, i
     return mesh_reduce(t->w->mesh, filled, out, out_n, &err);
 }
 
+static int post(void *arg, long from, long n)
+{
+    struct turn *t = arg;
+    struct err err;
+
+    return mesh_post(t->w->mesh, from, n, &err);
+}
+
+static int wait_for(void *arg, int place)
+{
+    struct turn *t = arg;
+    struct err err;
+
+    return mesh_wait_for(t->w->mesh, place, &err);
+}
+
 /* The first of the list tests and tells the others. */
 static int test(void *arg, struct test_result *out, struct err *err)
 {
@@ -360,11 +376,16 @@ static void take_share(struct turn *t)
 {
     const struct mesh_peer *self = &t->peer[t->self];
     struct plan_share share = { .from = self->from, .to = self->to, .gather = gather,
-                                .reduce = reduce, .arg = t };
+                                .reduce = reduce, .post = post, .wait = wait_for,
+                                .n_places = t->n, .self = t->self,
+                                .board = mesh_board(t->w->mesh), .arg = t };
 
     for (int side = 0; side < 2; side++)
         for (int r = 0; r < SHARE_ROOTS; r++)
             share.root[side][r] = mesh_root(t->w->mesh, side, r);
+    for (int i = 0; i < t->n; i++)
+        share.place[i] = (struct plan_place){ t->peer[i].from, t->peer[i].to,
+                                              mesh_board_of(t->w->mesh, i) };
     plan_set_share(trainer_plan(t->w->trainer), &share);
     trainer_set_tester(t->w->trainer, test, t);
     t->told = false;
@@ -503,8 +524,8 @@ static int open_worker(struct worker *w, struct err *err)
     p = trainer_plan(w->trainer);
     const struct mesh_config m = {
         .token = c->token, .listen = w->address, .host = w->host,
-        .floats = p->grad_floats, .shards = p->shards, .lost = on_lost, .arg = w,
-        .no_shared_memory = c->no_shared_memory,
+        .floats = p->grad_floats, .board = p->board_floats, .shards = p->shards, .lost = on_lost,
+        .arg = w, .no_shared_memory = c->no_shared_memory,
     };
     if (mesh_new(&m, &w->mesh, err) < 0)
         return -(int)err->code;

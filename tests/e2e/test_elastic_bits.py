@@ -80,13 +80,14 @@ def isa_here(isa, muster, root, tmp_path):
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="instruction sets of x86")
-@pytest.mark.parametrize("name", ["fashion-lenet", "dropout-batchnorm"])
+@pytest.mark.parametrize("name", ["fashion-lenet", "fashion-convblock", "dropout-batchnorm"])
 def test_instruction_sets_mix_in_one_job(name, muster, root, alone, tmp_path):
     sets = [isa for isa in ("avx512", "avx2", "scalar") if isa_here(isa, muster, root, tmp_path)]
     if len(sets) < 2:
         pytest.skip(f"this machine has {sets} alone")
     spec = root / EXAMPLES[name][0]
-    changes = LENET if name == "fashion-lenet" else ["limit=480", "data.test.limit=50"]
+    changes = {"fashion-lenet": LENET, "fashion-convblock": ["epochs=1", "limit=6450",
+               "data.test.limit=80"]}.get(name, ["limit=480", "data.test.limit=50"])
     with team_by_hand(muster, spec, tmp_path / "run", [({"MUSTER_ISA": s}, []) for s in sets[1:]],
                       changes, {"MUSTER_ISA": sets[0]}) as job:
         job.wait_team(len(sets))
@@ -94,11 +95,15 @@ def test_instruction_sets_mix_in_one_job(name, muster, root, alone, tmp_path):
         assert [hand.end() for hand in job.hands] == [0] * (len(sets) - 1)
 
 
-def test_tcp_workers_beside_those_of_shared_memory(muster, lenet, alone, tmp_path):
-    with team_by_hand(muster, lenet, tmp_path / "run", [({}, ["--tcp"]), ({}, ["--tcp"]), ({}, [])],
-                      LENET) as job:
+@pytest.mark.parametrize("name", ["fashion-lenet", "fashion-convblock"])
+def test_tcp_workers_beside_those_of_shared_memory(name, muster, root, alone, tmp_path):
+    """ConvBlock has a layer that is split between workers."""
+    spec = root / EXAMPLES[name][0]
+    changes = LENET if name == "fashion-lenet" else ["epochs=1", "limit=6450", "data.test.limit=80"]
+    with team_by_hand(muster, spec, tmp_path / "run", [({}, ["--tcp"]), ({}, ["--tcp"]), ({}, [])],
+                      changes) as job:
         job.wait_team(4)
-        assert job.digest() == alone(lenet, LENET)
+        assert job.digest() == alone(spec, changes)
         assert [hand.end() for hand in job.hands] == [0, 0, 0], [h.said for h in job.hands]
 
 

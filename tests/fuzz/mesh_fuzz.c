@@ -17,7 +17,7 @@ enum { FLOATS = 4096, ID = 7 };
 static const char token[] = "0123456789abcdef0123456789abcdef";
 static const char hello[] =
     "{\"id\":9,\"to\":7,\"host\":\"there\",\"pid\":1,\"fd\":-1,"
-    "\"nonce\":\"00000000000000000000000000000000\",\"floats\":4096,\"shards\":8}";
+    "\"nonce\":\"00000000000000000000000000000000\",\"floats\":4096,\"board\":0,\"shards\":8}";
 static const char ready[] = "{\"tcp\":true}";
 
 static void greet(int fd)

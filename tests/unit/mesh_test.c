@@ -17,6 +17,8 @@
 #include "tests/check.h"
 
 enum { WORKERS = 8, FLOATS = 4096 + 16 * 7, SHARDS = 8, COUNT = 5 };
+/* A board: two sides that are posted before a reduce, and what is posted after it. */
+enum { BEFORE = 48, AFTER = 33000, BOARD = 2 * BEFORE + AFTER + 8 };
 
 static const char token[] = "a token that nobody else knows";
 
@@ -56,7 +58,8 @@ static void worker_start(struct worker *w, uint64_t id, enum how how)
 {
     struct err err = { 0 };
     struct mesh_config c = { .token = token, .listen = "127.0.0.1:0", .host = "here",
-                             .floats = FLOATS, .shards = SHARDS, .lost = on_lost, .arg = w,
+                             .floats = FLOATS, .board = BOARD, .shards = SHARDS,
+                             .lost = on_lost, .arg = w,
                              .beat_ms = beat_ms,
                              .no_shared_memory = how == TCP || (how == MIXED && id % 2) };
 
@@ -101,6 +104,29 @@ static unsigned filled_at(uint64_t step)
 
 /* ------------------------------------------------------------ what a worker does */
 
+/* What the one with this id has on its board in a step. */
+static float on_board(uint64_t step, uint64_t id, long i)
+{
+    return (float)(step * 1000 + id * 10) + (float)(i % 7);
+}
+
+static int put_on_board(struct worker *w, uint64_t step, long from, long n)
+{
+    float *own = mesh_board(w->mesh);
+
+    for (long i = from; i < from + n; i++)
+        own[i] = on_board(step, w->list[w->self].id, i);
+    return mesh_post(w->mesh, from, n, &w->err);
+}
+
+static void look_at_board(struct worker *w, uint64_t step, int place, long from, long n)
+{
+    const float *board = mesh_board_of(w->mesh, place);
+
+    for (long i = from; i < from + n; i++)
+        w->wrong += board[i] != on_board(step, w->list[place].id, i);
+}
+
 static int do_step(struct worker *w, uint64_t step)
 {
     struct mesh *m = w->mesh;
@@ -138,7 +164,9 @@ static int do_step(struct worker *w, uint64_t step)
         if (!tree(step, at, width, filled_at(step), root))
             memset(root, 0xff, sizeof(float) * FLOATS);         /* nobody may look at it */
     }
-    if ((rc = mesh_reduce(m, filled_at(step), &s, &n, &w->err)) < 0)
+    const long side = BEFORE * (mesh_side(m) & 1);
+    if ((rc = put_on_board(w, step, side, BEFORE)) < 0 ||
+        (rc = mesh_reduce(m, filled_at(step), &s, &n, &w->err)) < 0)
         return rc;
     float *want = malloc(sizeof(float) * FLOATS);
     long next = 0;
@@ -155,7 +183,17 @@ static int do_step(struct worker *w, uint64_t step)
     }
     w->wrong += next != FLOATS || !mesh_intact(m);
     free(want);
-    return 0;
+    for (int i = 0; i < w->n; i++)
+        look_at_board(w, step, i, side, BEFORE);
+    if ((rc = put_on_board(w, step, 2 * BEFORE, AFTER)) < 0)
+        return rc;
+    for (int d = 1; d < w->n; d++) {
+        const int i = (w->self + d) % w->n;
+        if ((rc = mesh_wait_for(m, i, &w->err)) < 0)
+            return rc;
+        look_at_board(w, step, i, 2 * BEFORE, AFTER);
+    }
+    return mesh_wait_for(m, w->self, &w->err);
 }
 
 /* Where nobody was meant to fail, the others are not left waiting for one that did. */
@@ -635,7 +673,8 @@ static void the_bytes_of_a_step_are_what_the_bound_says(void **state)
             sum += mesh_bytes_sent(all[i].mesh);
         /* Each root to the three that add up, each sum to the three others; the small ones. */
         uint64_t small = 3 * 3 * SHARDS * COUNT * sizeof(float) + 3 * 4 * sizeof(uint64_t);
-        assert_int_equal(sum, 2 * 3 * FLOATS * sizeof(float) + small);
+        uint64_t boards = 4 * 3 * (BEFORE + AFTER) * sizeof(float);
+        assert_int_equal(sum, 2 * 3 * FLOATS * sizeof(float) + small + boards);
         workers_end(all, 4);
     }
 }

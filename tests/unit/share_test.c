@@ -4,6 +4,8 @@
  * barrier and each other's memory. The judge is one plan with fused updates.
  */
 #include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -61,6 +63,10 @@ struct net {
 #define WIDE                                                                                    \
     "{\"wide_and_deep\": {\"hidden\": [20, 12], \"embedding\": 5, \"cross\": [[\"a\", \"b\"]], " \
     "\"cross_buckets\": 40, \"dropout\": 0.2}}"
+/* Linear layers with gradients so large that they are split between plans. */
+#define LARGE "[" FLAT FC(600) ", " RELU FC(260) ", " RELU FC(10) "]"
+#define LARGE_ONLY                                                                              \
+    "[" CONV(17, 3, 1) RELU FLAT "{\"linear\": {\"out\": 100, \"bias\": false}}, " RELU FC(10) "]"
 #define SGD "{\"sgd\": {\"lr\": 0.05, \"momentum\": 0.9}}"
 #define ADAM "{\"adam\": {\"lr\": 0.01}}"
 #define IMAGES image_fields, 2, 10
@@ -81,6 +87,11 @@ static const struct net nets[] = {
       "{\"wide\": {\"ftrl\": {\"lr\": 0.1, \"l1\": 0.01}}, "
       "\"deep\": {\"adagrad\": {\"lr\": 0.05}}}",
       NULL, table_fields, 5, 1, 16, 8, 2, false },
+    { "large", LARGE, "cross_entropy", SGD, NULL, IMAGES, 24, 8, 2, false },
+    { "large, adam, uneven", LARGE, "cross_entropy", ADAM, "{\"value\": 0.01}", IMAGES, 19, 8, 1,
+      false },
+    { "large, clipped", LARGE, "cross_entropy", SGD, "{\"norm\": 0.1}", IMAGES, 16, 4, 1, false },
+    { "large after a convolution", LARGE_ONLY, "cross_entropy", SGD, NULL, IMAGES, 16, 8, 2, false },
     { "wide and deep, adam", WIDE, "bce_with_logits", ADAM, "{\"norm\": 0.2}", table_fields, 5, 1,
       13, 8, 1, false },
 };
@@ -158,6 +169,9 @@ struct worker {
     long stride;
     float *sum;                         /* of the own segment */
     struct grad_segment segment[WORKERS_MAX];
+    float *board;
+    _Atomic long posts;
+    bool reduced;                       /* of this step: no hook can stop it now */
     pthread_t thread;
     long first_step, steps, done;
     struct step_result result[STEPS_MAX];
@@ -167,6 +181,7 @@ struct worker {
 struct job {
     struct worker worker[WORKERS_MAX];
     int n, calls, fail_at;              /* the call of a hook that abandons; -1: none */
+    bool losing;                        /* some parts do not come */
     long floats;
     pthread_barrier_t barrier;
 };
@@ -239,6 +254,31 @@ static int reduce(void *arg, unsigned filled, const struct grad_segment **out, i
     pthread_barrier_wait(&job->barrier);
     *out = w->segment;
     *out_n = job->n;
+    w->reduced = true;
+    return 0;
+}
+
+static int post(void *arg, long from, long n)
+{
+    struct worker *w = arg;
+
+    assert_true(from >= 0 && n >= 0 && from + n <= w->s->plan->board_floats);
+    if (!w->reduced && fails(w))
+        return 1;
+    atomic_fetch_add(&w->posts, 1);
+    return 0;
+}
+
+static int wait_for(void *arg, int place)
+{
+    struct worker *w = arg, *other = &w->job->worker[place];
+    const long k = atomic_load(&w->posts);
+
+    w->reduced = false;
+    if (w->job->losing && (w->id + place + k / 2) % 3)
+        return 1;
+    while (atomic_load(&other->posts) < k)
+        sched_yield();
     return 0;
 }
 
@@ -276,9 +316,18 @@ static void set_shares(struct job *job, int active)
         w->to = i < active ? shards * (i + 1) / active : shards;
         w->n_roots = share_roots(shards, w->from, w->to, w->first, w->width);
         struct plan_share share = { .from = w->from, .to = w->to, .gather = gather,
-                                    .reduce = reduce, .arg = w };
+                                    .reduce = reduce, .board = w->board, .post = post,
+                                    .wait = wait_for, .n_places = job->n, .self = i, .arg = w };
         for (int side = 0; side < 2; side++)
             memcpy(share.root[side], w->root, sizeof share.root[side]);
+        for (int k = 0; k < job->n; k++) {
+            const int busy = k < active;
+            share.place[k] = (struct plan_place){ busy ? shards * k / active : shards,
+                                                  busy ? shards * (k + 1) / active : shards,
+                                                  job->worker[k].board };
+        }
+        w->reduced = false;
+        atomic_store(&w->posts, 0);
         plan_set_share(w->s->plan, &share);
     }
 }
@@ -303,6 +352,9 @@ static struct job *job_new(const struct net *net, int n, int active, bool mixed)
             memset(w->root[r], 0xff, (size_t)job->floats * sizeof(float));
         }
         w->sum = calloc((size_t)job->floats, sizeof(float));
+        size_t board = (size_t)w->s->plan->board_floats * sizeof(float);
+        w->board = malloc(board + 1);
+        memset(w->board, 0xff, board);
     }
     set_shares(job, active);
     return job;
@@ -314,6 +366,7 @@ static void job_free(struct job *job)
         for (int r = 0; r < SHARE_ROOTS; r++)
             free(job->worker[i].root[r]);
         free(job->worker[i].sum);
+        free(job->worker[i].board);
         setting_free(job->worker[i].s);
     }
     pthread_barrier_destroy(&job->barrier);
@@ -422,6 +475,31 @@ static void instruction_sets_may_differ_and_workers_may_stand_by(void **state)
     }
 }
 
+static void large_layers_are_split_and_a_lost_part_is_made_again(void **state)
+{
+    (void)state;
+    int split = 0;
+
+    fill_data();
+    for (int i = 0; i < NETS; i++) {
+        const struct net *net = &nets[i];
+        struct setting *alone = setting_new(net, "avx512", false, 1);
+        struct step_result want[STEPS_MAX];
+
+        plan_train(alone->plan, &alone->stretch, 0, steps_of(net), 0, want, NULL, NULL);
+        for (int n = 2; n <= 7; n += 5) {
+            struct job *job = job_new(net, n, n < 4 ? n : 4, true);
+            job->losing = true;
+            split += job->worker[0].s->plan->board_floats > 0;
+            job_run(job, 0, steps_of(net), -1);
+            compare_job(net, job, alone, want, steps_of(net));
+            job_free(job);
+        }
+        setting_free(alone);
+    }
+    assert_int_equal(split, 2 * 3);     /* where the norm is clipped all gradients are kept */
+}
+
 /* Whatever call of a hook it is that fails. */
 static void an_abandoned_step_changes_nothing(void **state)
 {
@@ -505,5 +583,6 @@ static void roots_are_the_largest_complete_subtrees(void **state)
 }
 
 CHECK_MAIN(roots_are_the_largest_complete_subtrees, any_split_of_the_shards_makes_the_same_bits,
-           instruction_sets_may_differ_and_workers_may_stand_by, an_abandoned_step_changes_nothing,
+           instruction_sets_may_differ_and_workers_may_stand_by,
+           large_layers_are_split_and_a_lost_part_is_made_again, an_abandoned_step_changes_nothing,
            a_newcomer_goes_on_from_a_copy_of_the_state)
