@@ -29,9 +29,10 @@ run: setup $(B)/build.ninja
 	@$(MUSTER) train examples/fashion-lenet/train.yaml --out $(FIRST)
 	@$(MUSTER) evaluate $(FIRST)
 	@echo
-	@$(MUSTER) serve --detach
-	@$(MUSTER) submit examples/fashion-lenet/train.yaml --workers 1..2 \
-		--set resources.cpu=0.5 --set epochs=20
+	@if $(MUSTER) serve --detach; then \
+		$(MUSTER) submit examples/fashion-lenet/train.yaml --workers 1..2 \
+			--set resources.cpu=0.5 --set epochs=20; \
+	fi
 	@echo
 	@echo "The model is in $(FIRST). To try next:"
 	@echo "  $(MUSTER) train examples/taxi-tabular/train.yaml          another kind of data"
