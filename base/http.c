@@ -123,8 +123,7 @@ static const char *env_of(const char *name)
     return v && *v ? v : NULL;
 }
 
-/* All but letters, digits and -._~ as %XX: a slash of an object's name is no slash of the path. */
-static void add_encoded(struct buf *b, const char *text)
+void http_escape(struct buf *b, const char *text)
 {
     for (; *text; text++)
         if (isalnum((unsigned char)*text) || strchr("-._~", *text))
@@ -150,9 +149,9 @@ static int target_of_gs(struct http_target *t, const char *gs, struct err *err)
         url.data[--url.n] = 0;
     OWN_MEM char *name = strndup(bucket, (size_t)(slash - bucket));
     buf_text(&url, "/download/storage/v1/b/");
-    add_encoded(&url, name ? name : "");
+    http_escape(&url, name ? name : "");
     buf_text(&url, "/o/");
-    add_encoded(&url, slash + 1);
+    http_escape(&url, slash + 1);
     buf_text(&url, "?alt=media");
     t->is_gs = 1;
     t->url = buf_take(&url);

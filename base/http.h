@@ -68,6 +68,10 @@ struct http_response {
     char location[1024], range[64];     /* headers of these names; "": none */
 };
 
+/* Adds `text` to a path or query, all but letters, digits and -._~ escaped: a slash of an object's
+ * name is no slash of the path. */
+void http_escape(struct buf *b, const char *text);
+
 /* One request to an http:// or https:// URL, not repeated when it fails. `headers` ("Name: value",
  * NULL-terminated, may be NULL) go to the URL's own host; `body` may be NULL. An answer longer
  * than `max` bytes is ERR_IO. The caller has http_response_done. */

@@ -16,17 +16,23 @@ void sha256_finish(struct sha256 *s, uint8_t out[SHA256_BYTES])
     sha256_digest(&s->ctx, SHA256_BYTES, out);
 }
 
-void sha256_finish_hex(struct sha256 *s, char out[SHA256_HEX])
+void sha256_hex(const uint8_t raw[SHA256_BYTES], char out[SHA256_HEX])
 {
     static const char digits[] = "0123456789abcdef";
-    uint8_t raw[SHA256_BYTES];
 
-    sha256_finish(s, raw);
     for (int i = 0; i < SHA256_BYTES; i++) {
         out[2 * i] = digits[raw[i] >> 4];
         out[2 * i + 1] = digits[raw[i] & 15];
     }
     out[2 * SHA256_BYTES] = '\0';
+}
+
+void sha256_finish_hex(struct sha256 *s, char out[SHA256_HEX])
+{
+    uint8_t raw[SHA256_BYTES];
+
+    sha256_finish(s, raw);
+    sha256_hex(raw, out);
 }
 
 void sha256_hex_of(const void *data, size_t n, char out[SHA256_HEX])

@@ -15,6 +15,7 @@ struct sha256 {
 void sha256_start(struct sha256 *s);
 void sha256_add(struct sha256 *s, const void *data, size_t n);
 void sha256_finish(struct sha256 *s, uint8_t out[SHA256_BYTES]);        /* then start again */
+void sha256_hex(const uint8_t raw[SHA256_BYTES], char out[SHA256_HEX]);
 void sha256_finish_hex(struct sha256 *s, char out[SHA256_HEX]);
 
 /* Of one stretch of bytes. */

@@ -1,7 +1,6 @@
 /* cli/client.c - how commands find the server and call it */
 #include "cli/client.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -128,15 +127,6 @@ void client_free(struct client *c)
 
 /* ------------------------------------------------------------ calling it */
 
-void client_escape(struct buf *b, const char *text)
-{
-    for (; *text; text++)
-        if (isalnum((unsigned char)*text) || strchr("-._~", *text))
-            buf_append(b, text, 1);
-        else
-            buf_printf(b, "%%%02X", (unsigned char)*text);
-}
-
 char *client_path(const char *form, ...)
 {
     OWN_BUF b = BUF_INIT;
@@ -146,7 +136,7 @@ char *client_path(const char *form, ...)
     for (; *form; form++) {
         const char *text = *form == '%' ? va_arg(args, const char *) : NULL;
         if (text)
-            client_escape(&b, text);
+            http_escape(&b, text);
         else
             buf_append(&b, form, 1);
     }

@@ -39,9 +39,6 @@ OWN_DEFINE(client)
 int client_call(struct client *c, const char *method, const char *path, const json_t *body,
                 json_t **out, struct err *err);
 
-/* Adds `text` to a path or query, all but letters, digits and -._~ escaped. */
-void client_escape(struct buf *b, const char *text);
-
 /* "/api/projects/PROJECT/tokens/ID" of "/api/projects/%/tokens/%" and two texts, each escaped; a
  * NULL ends them. Caller frees; NULL: no memory. */
 char *client_path(const char *form, ...) __attribute__((sentinel));

@@ -7,6 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/http.h"
 #include "base/own.h"
 #include "cli/gcloud_int.h"
 
@@ -216,7 +217,7 @@ static int get_job(struct client *g, const char *job, json_t **out, struct err *
 {
     OWN_BUF path = BUF_INIT;
     buf_printf(&path, "/v1/projects/%s/jobs/", g->project);
-    client_escape(&path, job);
+    http_escape(&path, job);
     return client_call(g, "GET", path.data, NULL, out, err);
 }
 
@@ -323,7 +324,7 @@ int gcloud_cancel(struct cli *c, int argc, char **argv, struct err *err)
     if (one_job(c, argc, argv, &a, "cancel", err) < 0 || gcloud_open(a.common.project, &g, err) < 0)
         return -(int)err->code;
     buf_printf(&path, "/v1/projects/%s/jobs/", g->project);
-    client_escape(&path, argv[0]);
+    http_escape(&path, argv[0]);
     buf_text(&path, ":cancel");
     return client_call(g, "POST", path.data, none, NULL, err);
 }
@@ -347,11 +348,11 @@ static int list_page(struct client *g, const struct args *a, const char *token, 
     buf_printf(&path, "/v1/projects/%s/jobs?pageSize=%ld", g->project, a->page > 0 ? a->page : 100);
     if (a->filter) {
         buf_text(&path, "&filter=");
-        client_escape(&path, a->filter);
+        http_escape(&path, a->filter);
     }
     if (token) {
         buf_text(&path, "&pageToken=");
-        client_escape(&path, token);
+        http_escape(&path, token);
     }
     return client_call(g, "GET", path.data, NULL, out, err);
 }

@@ -327,9 +327,9 @@ static int put(struct client *g, const char *bucket, const char *object, const v
     OWN_BUF url = BUF_INIT, token = BUF_INIT;
     struct http_response r = { 0 };
     buf_printf(&url, "%s/upload/storage/v1/b/", g->server);
-    client_escape(&url, bucket);
+    http_escape(&url, bucket);
     buf_text(&url, "/o?uploadType=media&name=");
-    client_escape(&url, object);
+    http_escape(&url, object);
     buf_printf(&token, "Authorization: Bearer %s", g->token);
     if (buf_ok(&url, err) < 0 || buf_ok(&token, err) < 0)
         return -(int)err->code;

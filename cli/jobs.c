@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/http.h"
 
 struct args {
     const char *project, *state, *text, *label, *search;
@@ -144,7 +145,7 @@ static void list_query(const struct args *a, const struct client *s, long limit,
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
         if (parts[i].value && *parts[i].value) {
             buf_printf(path, "&%s=", parts[i].name);
-            client_escape(path, parts[i].value);
+            http_escape(path, parts[i].value);
         }
 }
 
@@ -262,7 +263,7 @@ static int read_log(struct client *s, const char *name, const struct args *a, ch
             buf_printf(&rest, "&tail=%ld", a->tail);
         if (a->search) {
             buf_text(&rest, "&search=");
-            client_escape(&rest, a->search);
+            http_escape(&rest, a->search);
         }
         if (buf_ok(&rest, err) < 0 || call(s, "GET", name, rest.data, NULL, &doc, err) < 0)
             return -(int)err->code;

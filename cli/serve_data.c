@@ -45,12 +45,6 @@ struct contents {
     int64_t n, bytes;
 };
 
-static void hex_of(const unsigned char *digest, char out[65])
-{
-    for (int i = 0; i < 32; i++)
-        snprintf(out + 2 * i, 3, "%02x", digest[i]);
-}
-
 static int has_table(sqlite3 *db, struct err *err)
 {
     sqlite3_stmt *st = store_sql(db, "SELECT 1 FROM sqlite_master WHERE name = 'contents'", err);
@@ -79,7 +73,7 @@ static int walk_contents(sqlite3 *db, void *arg, struct err *err)
             rc = err_set(err, ERR_IO, "the database is damaged: a digest of content has not 32 bytes");
             break;
         }
-        hex_of(sqlite3_column_blob(st, 0), sha256);
+        sha256_hex(sqlite3_column_blob(st, 0), sha256);
         snprintf(path, sizeof path, "blobs/%.2s/%s", sha256, sha256 + 2);
         rc = c->each(c, path, sha256, sqlite3_column_int64(st, 1), err);
         if (rc < 0)

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/http.h"
 #include "cli/client.h"
 
 #define AT(field) offsetof(struct storage_args, field)
@@ -56,9 +57,9 @@ char *object_path(const char *prefix, const char *bucket, const char *name, cons
     OWN_BUF b = BUF_INIT;
 
     buf_printf(&b, "%s/b/", prefix);
-    client_escape(&b, bucket);
+    http_escape(&b, bucket);
     buf_text(&b, "/o/");
-    client_escape(&b, name);
+    http_escape(&b, name);
     buf_text(&b, after);
     return buf_take(&b);
 }
@@ -83,7 +84,7 @@ static void add_query(struct buf *b, const char *name, const char *value)
     if (!value || !*value)
         return;
     buf_printf(b, "&%s=", name);
-    client_escape(b, value);
+    http_escape(b, value);
 }
 
 int storage_each(struct storage *s, const struct storage_query *q,
@@ -98,7 +99,7 @@ int storage_each(struct storage *s, const struct storage_query *q,
         json_t *item;
         size_t i;
         buf_text(&path, "/storage/v1/b/");
-        client_escape(&path, q->bucket);
+        http_escape(&path, q->bucket);
         buf_text(&path, "/o?maxResults=1000");
         add_query(&path, "prefix", q->prefix);
         add_query(&path, "matchGlob", q->glob);

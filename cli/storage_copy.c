@@ -121,9 +121,9 @@ static char *upload_url(const struct upload *u, const char *kind)
     OWN_BUF b = BUF_INIT;
 
     buf_printf(&b, "%s/upload/storage/v1/b/", u->storage->client->server);
-    client_escape(&b, u->bucket);
+    http_escape(&b, u->bucket);
     buf_printf(&b, "/o?uploadType=%s&name=", kind);
-    client_escape(&b, u->name);
+    http_escape(&b, u->name);
     return buf_take(&b);
 }
 

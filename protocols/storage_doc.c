@@ -2,23 +2,9 @@
 #include <nettle/base64.h>
 #include <string.h>
 
+#include "base/http.h"
 #include "protocols/stamp.h"
 #include "protocols/storage_int.h"
-
-void storage_escape(struct buf *b, const char *text)
-{
-    static const char plain[] =
-        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~";
-
-    for (; *text; text++) {
-        size_t n = strspn(text, plain);
-        buf_append(b, text, n);
-        text += n;
-        if (!*text)
-            break;
-        buf_printf(b, "%%%02X", (unsigned char)*text);
-    }
-}
 
 static void set(json_t *doc, const char *key, const char *value)
 {
@@ -58,7 +44,7 @@ static void set_link(json_t *doc, const char *key, const char *base, const char 
     OWN_BUF link = BUF_INIT;
 
     buf_printf(&link, "%s%s/b/%s/o/", base, prefix, o->bucket);
-    storage_escape(&link, o->name);
+    http_escape(&link, o->name);
     buf_text(&link, after);
     set(doc, key, link.data ? link.data : "");
 }

@@ -80,8 +80,6 @@ int storage_error_status(const struct request *q, const struct err *err);
 /* What of a client's document is kept; ERR_INVALID when a value is not what it should be. */
 int storage_object_fields(const json_t *from, json_t **out, struct err *err);
 int storage_bucket_fields(const json_t *from, json_t **out, struct err *err);
-/* Text with all but letters, digits and -._~ escaped. */
-void storage_escape(struct buf *b, const char *text);
 void storage_etag(const struct object *o, char out[48]);
 
 /* ------------------------------------------------------------ routes of their own */

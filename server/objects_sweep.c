@@ -36,12 +36,6 @@ bool blob_named(struct objects *o, const uint8_t sha256[SHA256_BYTES])
            err.code != ERR_MISSING;
 }
 
-static void hex_of(const uint8_t *bytes, char out[SHA256_HEX])
-{
-    for (int i = 0; i < SHA256_BYTES; i++)
-        snprintf(out + 2 * i, 3, "%02x", bytes[i]);
-}
-
 /* ------------------------------------------------------------ rows with refs = 0 */
 
 struct unused {
@@ -56,7 +50,7 @@ static int remove_one(struct unused *u, sqlite3 *db, const uint8_t *sha256, stru
     char path[PATH_MAX], hex[SHA256_HEX];
     int rc = 0;
 
-    hex_of(sha256, hex);
+    sha256_hex(sha256, hex);
     blob_path(o, hex, path);
     pthread_mutex_lock(&o->pins_lock);
     if (blob_pinned(o, sha256)) {
