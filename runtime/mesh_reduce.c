@@ -271,11 +271,11 @@ int mesh_post(struct mesh *m, long from, long n, struct err *err)
     int rc = mesh_check(m, err);
 
     assert(from >= 0 && n >= 0 && from + n <= m->config.board);
-    if (rc < 0 || m->n == 1)
-        return rc;
-    rc = post_to_all(m, region_board(m->config.floats) + (size_t)from * sizeof(float),
-                     (size_t)n * sizeof(float), err);
-    /* Not everybody has it, and the number of a later post would say that they have. */
+    if (rc == 0 && m->n > 1)
+        rc = post_to_all(m, region_board(m->config.floats) + (size_t)from * sizeof(float),
+                         (size_t)n * sizeof(float), err);
+    /* Not everybody has it, and the number of a later post would say that they have. Nor may we
+     * wait by a number that does not count it: others reached that with the post before. */
     if (rc < 0)
         m->ready = false;
     return rc;
@@ -283,7 +283,9 @@ int mesh_post(struct mesh *m, long from, long n, struct err *err)
 
 int mesh_wait_for(struct mesh *m, int place, struct err *err)
 {
-    return place == m->self ? 0 : mesh_wait(m, place, m->post, err);
+    if (place == m->self)
+        return 0;
+    return m->ready ? mesh_wait(m, place, m->post, err) : mesh_again(m, err);
 }
 
 /* ------------------------------------------------------------ copies */

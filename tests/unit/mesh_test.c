@@ -470,6 +470,28 @@ static void an_abort_ends_every_wait_and_the_next_generation_goes_on(void **stat
     }
 }
 
+/* What was not posted is not waited for: others have reached the number of the post before. */
+static void a_post_that_came_too_late_is_nobodys(void **state)
+{
+    (void)state;
+    struct worker all[2];
+    struct mesh_peer list[2];
+    struct err err;
+
+    for (int how = 0; how < HOWS; how++) {
+        workers_start(all, 2, how);
+        generation_begin(all, everyone, 2, 3, 4, list);
+        generation_end(all, everyone, 2, 0);
+        assert_ok(mesh_wait_for(all[0].mesh, 1, &err));
+        mesh_abort(all[0].mesh, 3);
+        assert_fails(mesh_post(all[0].mesh, 0, AFTER, &err), ERR_AGAIN);
+        assert_fails(mesh_wait_for(all[0].mesh, 1, &err), ERR_AGAIN);
+        generation_begin(all, everyone, 2, 4, 4, list);
+        generation_end(all, everyone, 2, 0);
+        workers_end(all, 2);
+    }
+}
+
 static void one_that_dies_is_told_and_the_others_go_on(void **state)
 {
     (void)state;
@@ -708,6 +730,7 @@ CHECK_MAIN(a_process_that_is_killed_is_noticed_at_once,
            any_number_of_workers_gives_the_same_sums, workers_come_and_go,
            a_link_that_the_other_has_closed_is_made_anew,
            an_abort_ends_every_wait_and_the_next_generation_goes_on,
+           a_post_that_came_too_late_is_nobodys,
            one_that_dies_is_told_and_the_others_go_on, one_comes_back_as_another,
            one_that_was_left_out_can_tell,
            one_that_cannot_be_reached_is_told,
