@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/http.h"
+#include "base/json.h"
 
 struct args {
     const char *project, *state, *text, *label, *search;
@@ -32,22 +33,6 @@ static const struct option options[] = {
 
 /* Between two looks at a log: nobody notices. */
 enum { LOOK_US = 100000 };
-
-static const char *text_of(const json_t *doc, const char *key)
-{
-    const char *text = json_string_value(json_object_get(doc, key));
-    return text ? text : "";
-}
-
-static double time_of(const json_t *doc, const char *key)
-{
-    return json_number_value(json_object_get(doc, key));
-}
-
-static int whole(const json_t *doc, const char *key)
-{
-    return (int)json_integer_value(json_object_get(doc, key));
-}
 
 static void print_json(const json_t *doc)
 {
@@ -115,7 +100,7 @@ static void print_span(double seconds)
 /* How long it runs or ran; < 0: it did not. */
 static double span_of(const json_t *job)
 {
-    double from = time_of(job, "started"), to = time_of(job, "ended");
+    double from = number_of(job, "started"), to = number_of(job, "ended");
     return from <= 0 ? -1 : (to > 0 ? to : clock_wall()) - from;
 }
 
@@ -123,10 +108,11 @@ static void print_row(const json_t *job, const struct args *a)
 {
     const json_t *workers = json_object_get(job, "workers");
 
-    print_stamp(time_of(job, "created"));
+    print_stamp(number_of(job, "created"));
     printf("  %-10s ", text_of(job, "state"));
     print_span(span_of(job));
-    printf("  %3d of %d..%-3d ", whole(workers, "now"), whole(workers, "min"), whole(workers, "max"));
+    printf("  %3ld of %ld..%-3ld ", whole_of(workers, "now"), whole_of(workers, "min"),
+           whole_of(workers, "max"));
     printf(" %s%s%s%s%s\n", a->all ? text_of(job, "project") : "", a->all ? "/" : "",
            text_of(job, "name"), *text_of(job, "reason") ? "  " : "", text_of(job, "reason"));
 }
@@ -184,7 +170,7 @@ static void print_event(const json_t *e, double from)
     const char *key;
     json_t *value;
 
-    printf("  %+9.3f s  %-21s", time_of(e, "t") - from, text_of(e, "type"));
+    printf("  %+9.3f s  %-21s", number_of(e, "t") - from, text_of(e, "type"));
     json_object_foreach((json_t *)e, key, value) {
         int skip = 0;
         for (int i = 0; known[i]; i++)
@@ -217,19 +203,19 @@ static int describe(struct cli *c, struct client *s, const struct args *a, char 
     const json_t *workers = json_object_get(job, "workers");
     printf("%s  %s%s%s\n", text_of(job, "name"), text_of(job, "state"),
            *text_of(job, "reason") ? ": " : "", text_of(job, "reason"));
-    printf("  project %s, %s, priority %d, attempt %d, %d of %d..%d workers\n",
-           text_of(job, "project"), text_of(job, "kind"), whole(job, "priority"),
-           whole(job, "attempt"), whole(workers, "now"), whole(workers, "min"),
-           whole(workers, "max"));
+    printf("  project %s, %s, priority %ld, attempt %ld, %ld of %ld..%ld workers\n",
+           text_of(job, "project"), text_of(job, "kind"), whole_of(job, "priority"),
+           whole_of(job, "attempt"), whole_of(workers, "now"), whole_of(workers, "min"),
+           whole_of(workers, "max"));
     printf("  submitted ");
-    print_stamp(time_of(job, "created"));
-    if (time_of(job, "started") > 0) {
+    print_stamp(number_of(job, "created"));
+    if (number_of(job, "started") > 0) {
         printf("  ran");
         print_span(span_of(job));
     }
     putchar('\n');
     json_array_foreach(json_object_get(log, "events"), i, e)
-        print_event(e, time_of(job, "created"));
+        print_event(e, number_of(job, "created"));
     return 0;
 }
 
@@ -285,8 +271,8 @@ static int follow(struct cli *c, struct client *s, const struct args *a, const c
         /* State first: what it printed is in the log by the time it has ended. */
         if (call(s, "GET", name, "", NULL, &job, err) < 0)
             return -(int)err->code;
-        if (whole(job, "attempt") != attempt) {
-            attempt = whole(job, "attempt");
+        if (whole_of(job, "attempt") != attempt) {
+            attempt = whole_of(job, "attempt");
             cursor[0] = '\0';
         }
         if (attempt > 0 && read_log(s, name, a, cursor, err) < 0)
@@ -418,8 +404,8 @@ int job_watch(struct cli *c, struct client *s, const char *name, int once, int j
             return -(int)err->code;
         const json_t *workers = json_object_get(job, "workers");
         json_object_set(job, "scalars", scalars);
-        buf_printf(&line, "%s  %s  %d of %d..%d workers", name, text_of(job, "state"),
-                   whole(workers, "now"), whole(workers, "min"), whole(workers, "max"));
+        buf_printf(&line, "%s  %s  %ld of %ld..%ld workers", name, text_of(job, "state"),
+                   whole_of(workers, "now"), whole_of(workers, "min"), whole_of(workers, "max"));
         add_scalars(scalars, &line);
         if (*text_of(job, "reason"))
             buf_printf(&line, "  %s", text_of(job, "reason"));

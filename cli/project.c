@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "cli/cli.h"
 #include "cli/client.h"
 
@@ -16,12 +17,6 @@ static const struct option options[] = {
     { "json", 0, NULL, "print the server's answer as JSON", OPTION_FLAG, offsetof(struct args, json) },
     { 0 }
 };
-
-static const char *text_of(const json_t *row, const char *key)
-{
-    const char *text = json_string_value(json_object_get(row, key));
-    return text ? text : "";
-}
 
 static void print_json(const json_t *doc)
 {

@@ -3,6 +3,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/json.h"
 #include "base/own.h"
 #include "cli/cli.h"
 #include "cli/jobs.h"
@@ -28,22 +29,6 @@ struct screen {
     bool any;
 };
 
-static long whole(const json_t *doc, const char *key)
-{
-    return (long)json_integer_value(json_object_get(doc, key));
-}
-
-static const char *text_of(const json_t *doc, const char *key)
-{
-    const char *s = json_string_value(json_object_get(doc, key));
-    return s ? s : "";
-}
-
-static double real(const json_t *doc, const char *key)
-{
-    return json_number_value(json_object_get(doc, key));
-}
-
 /* ------------------------------------------------------------------ a terminal */
 
 static void draw(struct screen *s, const json_t *now)
@@ -54,19 +39,21 @@ static void draw(struct screen *s, const json_t *now)
     if (s->lines)
         printf("\033[%dA", s->lines);
     printf("\033[K%s  %s  generation %ld  %zu of %ld..%ld workers\n", text_of(now, "name"),
-           text_of(now, "phase"), whole(now, "generation"), json_array_size(workers),
-           whole(now, "min"), whole(now, "max"));
-    printf("\033[Kepoch %ld/%ld  step %ld  loss %.4f  %.0f samples/s\n\033[K\n", whole(now, "epoch"),
-           whole(now, "epochs"), whole(now, "step"), real(now, "loss"), real(now, "samples_per_s"));
+           text_of(now, "phase"), whole_of(now, "generation"), json_array_size(workers),
+           whole_of(now, "min"), whole_of(now, "max"));
+    printf("\033[Kepoch %ld/%ld  step %ld  loss %.4f  %.0f samples/s\n\033[K\n",
+           whole_of(now, "epoch"), whole_of(now, "epochs"), whole_of(now, "step"),
+           number_of(now, "loss"), number_of(now, "samples_per_s"));
     printf("\033[K%6s %8s  %-9s %10s %12s  %s\n", "worker", "pid", "shards", "step", "bytes/step",
            "address");
     s->lines = 4;
     json_array_foreach(workers, i, w) {
         char shards[24] = "stands by";
-        if (whole(w, "from") < whole(w, "to"))
-            snprintf(shards, sizeof shards, "%ld..%ld", whole(w, "from"), whole(w, "to") - 1);
-        printf("\033[K%6ld %8ld  %-9s %10ld %12.0f  %s\n", whole(w, "id"), whole(w, "pid"), shards,
-               whole(w, "step"), real(w, "bytes_per_step"), text_of(w, "address"));
+        if (whole_of(w, "from") < whole_of(w, "to"))
+            snprintf(shards, sizeof shards, "%ld..%ld", whole_of(w, "from"), whole_of(w, "to") - 1);
+        printf("\033[K%6ld %8ld  %-9s %10ld %12.0f  %s\n", whole_of(w, "id"),
+               whole_of(w, "pid"), shards, whole_of(w, "step"), number_of(w, "bytes_per_step"),
+               text_of(w, "address"));
         s->lines++;
     }
     printf("\033[J");
@@ -81,7 +68,7 @@ static const json_t *find(const json_t *status, long id)
     size_t i;
 
     json_array_foreach(workers, i, w)
-        if (whole(w, "id") == id)
+        if (whole_of(w, "id") == id)
             return w;
     return NULL;
 }
@@ -94,13 +81,13 @@ static int tell_changes(const struct screen *s, const json_t *now)
     int n = 0;
 
     json_array_foreach(json_object_get(s->before, "workers"), i, w)
-        if (!find(now, whole(w, "id"))) {
-            printf("worker %ld left (pid %ld)\n", whole(w, "id"), whole(w, "pid"));
+        if (!find(now, whole_of(w, "id"))) {
+            printf("worker %ld left (pid %ld)\n", whole_of(w, "id"), whole_of(w, "pid"));
             n++;
         }
     json_array_foreach(json_object_get(now, "workers"), i, w)
-        if (!find(s->before, whole(w, "id"))) {
-            printf("worker %ld joined (pid %ld, %s)\n", whole(w, "id"), whole(w, "pid"),
+        if (!find(s->before, whole_of(w, "id"))) {
+            printf("worker %ld joined (pid %ld, %s)\n", whole_of(w, "id"), whole_of(w, "pid"),
                    text_of(w, "address"));
             n++;
         }
@@ -111,14 +98,14 @@ static void tell_line(struct screen *s, const json_t *now)
 {
     int changes = tell_changes(s, now);
     bool phase = strcmp(text_of(s->before, "phase"), text_of(now, "phase")) != 0;
-    bool epoch = whole(s->before, "epoch") != whole(now, "epoch");
+    bool epoch = whole_of(s->before, "epoch") != whole_of(now, "epoch");
 
     if (changes || phase || epoch)
         printf("%s  generation %ld  workers %zu  epoch %ld/%ld  step %ld  loss %.4f  %.0f samples/s\n",
-               text_of(now, "phase"), whole(now, "generation"),
-               json_array_size(json_object_get(now, "workers")), whole(now, "epoch"),
-               whole(now, "epochs"), whole(now, "step"), real(now, "loss"),
-               real(now, "samples_per_s"));
+               text_of(now, "phase"), whole_of(now, "generation"),
+               json_array_size(json_object_get(now, "workers")), whole_of(now, "epoch"),
+               whole_of(now, "epochs"), whole_of(now, "step"), number_of(now, "loss"),
+               number_of(now, "samples_per_s"));
     fflush(stdout);
     json_decref(s->before);
     s->before = json_deep_copy(now);

@@ -18,6 +18,7 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/files.h"
+#include "base/json.h"
 #include "base/own.h"
 #include "cli/cli.h"
 #include "runtime/roster.h"
@@ -242,12 +243,6 @@ static int train_disturbed(struct session *s, struct err *err)
 }
 
 /* ------------------------------------------------------------------ comparing */
-
-static const char *text_of(const json_t *doc, const char *key)
-{
-    const char *s = json_string_value(json_object_get(doc, key));
-    return s ? s : "";
-}
 
 /* The next line of metrics about steps (tests: about tests), NULL at the end; caller frees. */
 static json_t *next_line(char **at, bool tests)

@@ -17,6 +17,7 @@
 
 #include "base/clock.h"
 #include "base/files.h"
+#include "base/json.h"
 #include "base/own.h"
 #include "base/rng.h"
 #include "runtime/watch.h"
@@ -174,11 +175,6 @@ static bool is_child(pid_t pid, pid_t parent)
     return end && sscanf(end + 1, " %c %d", &state, &of) == 2 && of == (int)parent && state != 'Z';
 }
 
-static long whole(const json_t *doc, const char *key)
-{
-    return (long)json_integer_value(json_object_get(doc, key));
-}
-
 static bool send_to_worker(struct run *r, struct torture_event *e, int sig)
 {
     const json_t *workers = json_object_get(r->status, "workers");
@@ -187,8 +183,8 @@ static bool send_to_worker(struct run *r, struct torture_event *e, int sig)
     if (!n)
         return false;
     const json_t *w = json_array_get(workers, e->pick % n);
-    e->pid = whole(w, "pid");
-    e->id = whole(w, "id");
+    e->pid = whole_of(w, "pid");
+    e->id = whole_of(w, "id");
     return is_child((pid_t)e->pid, r->t->job) && kill((pid_t)e->pid, sig) == 0;
 }
 
@@ -254,7 +250,7 @@ static bool kill_coordinator(struct run *r, struct torture_event *e)
     if (files_read(path, 1 << 16, &text, NULL, &ignored) < 0)
         return false;
     OWN_JSON json_t *doc = json_loads(text, 0, NULL);
-    e->pid = whole(doc, "pid");
+    e->pid = whole_of(doc, "pid");
     return is_child((pid_t)e->pid, r->t->job) && kill((pid_t)e->pid, SIGKILL) == 0;
 }
 
@@ -268,8 +264,8 @@ static void look(struct run *r)
         return;
     json_decref(r->status);
     r->status = status;
-    if (whole(status, "step") != r->step) {
-        r->step = whole(status, "step");
+    if (whole_of(status, "step") != r->step) {
+        r->step = whole_of(status, "step");
         r->moved = clock_seconds();
     }
 }
@@ -398,7 +394,7 @@ static bool notes(const json_t *line, double after, const struct torture_event *
     if (e->kind == TORTURE_LEAVE)
         return after <= e->took;
     return strcmp(noted_as[e->kind], "lost") != 0 ||
-           (whole(line, "id") == e->id && after < e->pause_ms / 1e3 + LOST_SECONDS);
+           (whole_of(line, "id") == e->id && after < e->pause_ms / 1e3 + LOST_SECONDS);
 }
 
 static void review_event(const json_t *lines, struct torture_event *e)

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/json.h"
 #include "runtime/worker_int.h"
 
 enum { CALL_MS = 2000, AGAIN_MS = 20, SEND_MS = 10000 };
@@ -80,11 +81,6 @@ static struct letter *take_letters(struct worker *w, long *out_after)
 
 /* ------------------------------------------------------------------ what comes in */
 
-static long whole(const json_t *doc, const char *key)
-{
-    return (long)json_integer_value(json_object_get(doc, key));
-}
-
 static int read_list(struct worker *w, const struct wire_header *h, const json_t *doc,
                      struct err *err)
 {
@@ -99,8 +95,8 @@ static int read_list(struct worker *w, const struct wire_header *h, const json_t
         const char *address = json_string_value(json_object_get(k, "address"));
         const char *host = json_string_value(json_object_get(k, "host"));
         struct mesh_peer *p = &peer[n++];
-        *p = (struct mesh_peer){ .id = (uint64_t)whole(k, "id"), .pid = whole(k, "pid"),
-                                 .from = (int)whole(k, "from"), .to = (int)whole(k, "to") };
+        *p = (struct mesh_peer){ .id = (uint64_t)whole_of(k, "id"), .pid = whole_of(k, "pid"),
+                                 .from = (int)whole_of(k, "from"), .to = (int)whole_of(k, "to") };
         if (!address || !host || p->from < 0 || p->to < p->from || p->to > SHARDS_MAX)
             return err_set(err, ERR_INVALID, "a damaged list of workers");
         snprintf(p->address, sizeof p->address, "%s", address);
@@ -125,12 +121,12 @@ static void read_go(struct worker *w, const struct wire_header *h, const json_t 
     pthread_mutex_lock(&w->lock);
     if (h->generation == w->listed) {
         w->go = h->generation;
-        w->go_step = whole(doc, "step");
+        w->go_step = whole_of(doc, "step");
         w->go_settled = json_is_true(json_object_get(doc, "settled"));
-        w->source = (int)whole(doc, "source");
+        w->source = (int)whole_of(doc, "source");
         w->behind = (uint64_t)json_integer_value(json_object_get(doc, "behind"));
-        w->logged = whole(doc, "logged");
-        w->tested = whole(doc, "tested");
+        w->logged = whole_of(doc, "logged");
+        w->tested = whole_of(doc, "tested");
         w->leads = w->self == 0;
     }
     pthread_cond_broadcast(&w->news);
@@ -216,10 +212,10 @@ static int call(struct worker *w, int *out_fd, int *out_beat_ms, struct err *err
     if (h.kind == WIRE_REFUSED)
         return err_set(err, (enum err_code)h.number, "%s", body.data);
     OWN_JSON json_t *doc = json_loadb(body.data, body.n, 0, NULL);
-    if (h.kind != WIRE_WELCOME || !doc || whole(doc, "id") < 1)
+    if (h.kind != WIRE_WELCOME || !doc || whole_of(doc, "id") < 1)
         return err_set(err, ERR_IO, "%s does not speak as a coordinator", w->config->join);
     pthread_mutex_lock(&w->lock);
-    w->id = (uint64_t)whole(doc, "id");
+    w->id = (uint64_t)whole_of(doc, "id");
     w->fresh |= json_is_true(json_object_get(doc, "fresh"));    /* once is enough, until it has */
     w->listed = w->go = 0;
     w->leads = false;
@@ -228,7 +224,7 @@ static int call(struct worker *w, int *out_fd, int *out_beat_ms, struct err *err
     pthread_mutex_unlock(&w->lock);
     if (fenced)
         mesh_abort(w->mesh, fenced);
-    *out_beat_ms = (int)whole(doc, "beat_ms");
+    *out_beat_ms = (int)whole_of(doc, "beat_ms");
     *out_fd = fd;
     fd = -1;
     return 0;
