@@ -1,0 +1,102 @@
+/* pipelines/flow.h - a pipeline's text -> its flow document, the one form in which pipelines run
+ *
+ * Two languages are read: a Workflow of Argo (pipelines/argo.c), which kfp 1.x and people write,
+ * and the PipelineSpec of kfp 2.x (pipelines/ir.c). Both become the document below, which is all
+ * that pipelines/graph.h knows. It is checked as a whole: templates and tasks that are named are
+ * there, nothing waits for itself, what a template needs it is given, names in tags are known,
+ * paths are absolute and do not climb. What a language has and muster has not is refused by name
+ * and line; keys that have a meaning only where there are pods are taken and have none here
+ * (docs/design/pipelines-argo.md has the list).
+ *
+ * The document is JSON. `?` after a key: it may be absent.
+ *
+ * FLOW
+ *   dialect      "argo" or "ir"
+ *   name         of the pipeline; with "generate": true the beginning of each run's name
+ *   description?
+ *   entry        name of the template that is the run
+ *   exit?        name of a template that runs at the end, whatever happened
+ *   exit_arguments?  {"parameters": {}, "artifacts": {}} of that template, as in a TASK
+ *   inputs       of the run: [{name, type, default?, optional?, description?, enum?: [any],
+ *                config?: {name: VALUE, key, optional?} (value of a config map)}]; type is STRING
+ *                NUMBER_INTEGER NUMBER_DOUBLE BOOLEAN LIST STRUCT. Argo: values are texts, and
+ *                the type says only what a form should ask for. optional: may stay without value
+ *   artifacts?   of the run (spec.arguments.artifacts): [{name, raw? | uri?}]
+ *   parallelism  steps at once, 0: no limit;  deadline_s  0: none;  ttl_s?
+ *   volumes?     [VOLUME] that every step may mount
+ *   claims?      [{name, size}]: made when the run begins, removed when it has ended
+ *   labels?, annotations?   {name: text};  metrics of other systems are none of them
+ *   templates    {name: TEMPLATE}
+ *
+ * TEMPLATE
+ *   line         in the text, for messages
+ *   inputs       {parameters: [{name, default?: VALUE, type?, enum?: [text],
+ *                              config?: {name: VALUE, key, optional?}}],
+ *                 artifacts: [{name, path?, optional?, raw?: VALUE, uri?: VALUE, type?,
+ *                              archive?: false, mode?: n}]}
+ *   outputs      {parameters: [{name, path | value: VALUE | first: [VALUE] | json_path |
+ *                              expression: text | supplied: true, default?, type?, global?: name}],
+ *                 artifacts: [{name, path | value: ARTREF | first: [ARTREF] | expression: text,
+ *                              optional?, type?, archive?: false, global?: name}]}
+ *                first: the first whose task ran. supplied: by who resumes a suspended step.
+ *                global: also workflow.outputs.parameters.NAME (artifacts.NAME) from then on
+ *   parallelism?, fail_fast? (false: with parallelism), deadline_s? (or a VALUE), display?,
+ *   labels?, annotations?
+ *   retry?       {limit: n (-1: no limit) | VALUE, policy: OnFailure | Always | OnError |
+ *                OnTransientError, backoff_s, factor, max_s, expression?: text}
+ *   cache?       {enabled: bool, staleness_s?: n}
+ *   and one of
+ *   dag          {tasks: [TASK], fail_fast: bool, target?: text, style?: "steps"}
+ *                Steps of Argo too: a task of one group comes after all of the group before.
+ *   step         STEP
+ *   resource     {action: create|get|patch|delete|apply|replace, manifest: VALUE, success?: text,
+ *                failure?: text, flags?: [VALUE], merge?: text}
+ *   suspend      {seconds?: VALUE}
+ *   importer     {uri: VALUE, type: text, metadata?: VALUE}                            (ir)
+ *
+ * STEP           {image: VALUE, command: [VALUE], args: [VALUE], script?: VALUE, cwd?: VALUE,
+ *                 env: [{name, value: VALUE | secret: {name, key, optional} |
+ *                        config: {name, key, optional} | field: text | resource: text}],
+ *                 env_from?: [{secret | config: name, prefix?, optional?}],
+ *                 resources?: {cpu: n, memory: bytes, gpu: n},
+ *                 mounts?: [{path: VALUE, volume: name, sub?: VALUE, read_only?}],
+ *                 volumes?: [VOLUME], init?: [STEP], sidecars?: [STEP], name? (of these two),
+ *                 executor?: {} (ir)}
+ *                script: the text of a file whose path follows `command`.
+ * VOLUME         {name, claim: VALUE | empty: true | secret: {name: VALUE, items?: [{key, path}],
+ *                 optional?} | config: the same | host: VALUE}
+ * TASK           {name, line, display?, template: name, after?: [task], depends?: text,
+ *                 parameters: {name: VALUE}, artifacts: {name: ARTREF}, when?: text,
+ *                 loop?: {items: VALUE | sequence: {start?, end?, count?: VALUE, format?},
+ *                         parallelism?: n, item?: name (ir)},
+ *                 continue_on?: {failed: bool, error: bool}, always?: bool (ir),
+ *                 exit?: TASK-LIKE {template, parameters, artifacts, when?} run when it has ended}
+ *                depends: a boolean expression over task names with .Succeeded .Failed .Errored
+ *                .Skipped .Omitted .Daemoned .AnySucceeded .AllFailed; `after` has the names in it.
+ *                always: runs also when what it comes after failed.
+ * VALUE          {"text": "of argo with {{tags}} and {{=expressions}}; comes to a text"} |
+ *                {"json": constant} | {"input": name} | {"task": T, "output": name} |
+ *                {"item": "" or key} | {"collected": T, "output": name} (a list, of all
+ *                iterations) | {"status": T} (ir) | {"format": "of ir with {{$...}}"}; a JSON text
+ *                stands for {"json": text}
+ * ARTREF         {"input": name} | {"task": T, "output": name} | {"collected": T, "output": name} |
+ *                {"text": "{{...}} of argo's from"} | {"expression": text} (fromExpression) |
+ *                {"raw": VALUE} | {"uri": VALUE}; argo: also "sub": VALUE (a path below it)
+ */
+#ifndef MUSTER_PIPELINES_FLOW_H
+#define MUSTER_PIPELINES_FLOW_H
+
+#include "base/err.h"
+#include "spec/yaml.h"
+
+/* A text of one or more documents -> its flow document, a new reference. `name` stands for the
+ * text in messages: "pipeline.yaml:12: templates[2].dag.tasks[0].template: ...". Which language
+ * it is, its content says. ERR_INVALID: the text is wrong, or asks for what is not there. */
+int flow_compile(const char *name, const char *text, size_t n, json_t **out, struct err *err);
+
+/* One language each; a document is a tree that knows its lines. `platform` may be NULL. */
+int argo_compile(const struct value *doc, const char *name, json_t **out, struct err *err);
+int ir_compile(const struct value *spec, const struct value *platform, const char *name,
+               json_t **out, struct err *err);
+
+#endif
