@@ -42,6 +42,9 @@ static void tell(struct server *s)
 {
     if (s->queue)
         queue_wake(s->queue);
+    void (*heard)(struct server *) = s->jobs_heard;
+    if (heard)
+        heard(s);
     if (s->http)
         http_wake(s);
 }

@@ -64,11 +64,7 @@ static void stop_queue(struct server *s)
 }
 
 /* In the order in which they start; one may use those before it. */
-static const struct part {
-    const char *name;
-    int (*start)(struct server *s, struct err *err);
-    void (*stop)(struct server *s);
-} parts[] = {
+static const struct server_part parts[] = {
     { "store", start_store, stop_store },
     { "auth", start_auth, stop_auth },
     { "buckets", start_objects, stop_objects },
@@ -227,7 +223,22 @@ static int start_parts(struct server *s, struct err *err)
     for (int i = 0; i < PARTS; i++)
         if (parts[i].start(s, err) < 0)
             return err_add(err, "starting the %s", parts[i].name);
+    for (int i = 0; s->more && s->more[i]; i++)
+        if (s->more[i]->start(s, err) < 0)
+            return err_add(err, "starting the %s", s->more[i]->name);
     return 0;
+}
+
+static void stop_parts(struct server *s)
+{
+    int n = 0;
+
+    while (s->more && s->more[n])
+        n++;
+    while (n > 0)
+        s->more[--n]->stop(s);
+    for (int i = PARTS - 1; i >= 0; i--)
+        parts[i].stop(s);
 }
 
 int server_start(struct server *s, const struct server_config *config,
@@ -237,7 +248,7 @@ int server_start(struct server *s, const struct server_config *config,
     int fd = config->listen_fd;
 
     *s = (struct server){ .data_dir = config->data_dir, .lock_fd = -1, .started = clock_wall(),
-                          .no_sandbox = config->no_sandbox,
+                          .no_sandbox = config->no_sandbox, .more = config->parts,
                           .load_limit = config->load_limit > 0 ? config->load_limit : 0.9 };
     umask(077);
     if (lock_data(s, err) < 0
@@ -271,8 +282,7 @@ void server_stop(struct server *s, int drain_ms)
         unlink(path);
     http_drain(s->http, drain_ms);
     http_stop(s->http);
-    for (int i = PARTS - 1; i >= 0; i--)
-        parts[i].stop(s);
+    stop_parts(s);
     http_free(s->http);         /* last: the scheduler wakes it */
     s->http = NULL;
     if (s->lock_fd >= 0)

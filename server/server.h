@@ -14,6 +14,8 @@
 struct auth;
 struct objects;
 struct queue;
+struct runs;
+struct server_part;
 
 struct server {
     const char *data_dir;
@@ -21,6 +23,9 @@ struct server {
     struct auth *auth;          /* tokens, projects, secrets, config values */
     struct objects *objects;    /* buckets */
     struct queue *queue;        /* the scheduler's thread */
+    struct runs *runs;          /* of pipelines; NULL where there are none (pipelines/runs.h) */
+    const struct server_part *const *more;      /* what was handed in, and started */
+    void (*_Atomic jobs_heard)(struct server *s);       /* called after events of jobs; NULL: none */
     struct http *_Atomic http;
     char address[128];          /* "http://127.0.0.1:8470": what jobs are told */
     double load_limit;          /* of the cores; 0.9 */
@@ -31,6 +36,14 @@ struct server {
 
 enum { SERVER_PORT = 8470 };
 
+/* A part that a folder above this one brings; started after those of the server, before the first
+ * request, and ended before them. `stop` is called also when `start` failed or never was called. */
+struct server_part {
+    const char *name;
+    int (*start)(struct server *s, struct err *err);
+    void (*stop)(struct server *s);
+};
+
 struct server_config {
     const char *data_dir;
     const char *listen;         /* an address or name; NULL: 127.0.0.1. Beyond loopback: with TLS */
@@ -38,6 +51,7 @@ struct server_config {
     int listen_fd;              /* a socket that somebody opened for it (systemd); -1: none */
     double load_limit;          /* 0: 0.9 */
     int no_sandbox;             /* jobs run as the server itself */
+    const struct server_part *const *parts;     /* NULL-terminated, NULL: none; outlives it */
     struct http_config http;    /* limits, names, TLS */
 };
 

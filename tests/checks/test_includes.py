@@ -16,9 +16,10 @@ MAY_INCLUDE = {
     "serving": {"base", "data", "engine"},
     "drivers": {"base", "spec"},
     "server": {"base", "drivers", "spec"},
-    "protocols": {"base", "server", "spec"},
-    "cli": {"base", "data", "drivers", "engine", "protocols", "runtime", "server", "serving",
-            "spec", "muster.h"},
+    "pipelines": {"base", "drivers", "server", "spec"},
+    "protocols": {"base", "pipelines", "server", "spec"},
+    "cli": {"base", "data", "drivers", "engine", "pipelines", "protocols", "runtime", "server",
+            "serving", "spec", "muster.h"},
     ".": {"base", "data", "engine", "runtime", "serving", "spec"},
 }
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.M)
