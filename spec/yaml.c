@@ -22,7 +22,9 @@ struct anchor {
 struct builder {
     yaml_parser_t parser;
     const char *name, *set;
+    const struct yaml_limits *limits;
     struct value *root, *open;
+    struct value *documents;    /* NULL: there may be one only */
     int depth, values;
     char *key;                  /* waits for its value */
     int key_line, key_column;
@@ -31,6 +33,8 @@ struct builder {
     /* of each open collection: its anchor's name, entered when it closes */
     char *pending[VALUE_DEPTH_MAX + 1];
 };
+
+static const struct yaml_limits spec_limits = { "a spec", YAML_BYTES_MAX, VALUE_MAX };
 
 struct value *value_new(enum value_kind kind)
 {
@@ -212,9 +216,9 @@ static int place(struct builder *b, struct value *value, yaml_mark_t mark, struc
 {
     if (!value)
         return no_memory(b, err);
-    if (++b->values > VALUE_MAX || b->depth >= VALUE_DEPTH_MAX) {
+    if (++b->values > b->limits->values_max || b->depth >= VALUE_DEPTH_MAX) {
         value_free(value);
-        if (b->values > VALUE_MAX)
+        if (b->values > b->limits->values_max)
             return refuse(b, mark, err, "too many values (aliases count once for each use)", "");
         return refuse(b, mark, err, "lists and maps nested too deep", "");
     }
@@ -389,9 +393,30 @@ static int on_alias(struct builder *b, const yaml_event_t *ev, struct err *err)
     return refuse(b, ev->start_mark, err, what, "");
 }
 
+/* Anchors are those of their document. */
+static void forget_anchors(struct builder *b)
+{
+    for (int i = 0; i < b->n_anchors; i++)
+        free(b->anchor[i].name);
+    b->n_anchors = 0;
+}
+
+static int end_document(struct builder *b, struct err *err)
+{
+    struct value *root = TAKE(b->root);
+
+    forget_anchors(b);
+    if (value_append(b->documents, NULL, root) < 0)
+        return no_memory(b, err);
+    root->parent = NULL;
+    return 0;
+}
+
 static int take_event(struct builder *b, const yaml_event_t *ev, struct err *err)
 {
     switch (ev->type) {
+    case YAML_DOCUMENT_END_EVENT:
+        return b->documents ? end_document(b, err) : 0;
     case YAML_DOCUMENT_START_EVENT:
         if (b->root)
             return refuse(b, ev->start_mark, err,
@@ -480,9 +505,9 @@ static int check_bytes(const struct builder *b, const char *text, size_t n, stru
     yaml_mark_t mark = { 0 };
     int directives = 0;
 
-    if (n > YAML_BYTES_MAX)
-        return err_set(err, ERR_INVALID, "%s: %zu bytes; a spec has at most %d MB", b->name, n,
-                       YAML_BYTES_MAX >> 20);
+    if (n > b->limits->bytes_max)
+        return err_set(err, ERR_INVALID, "%s: %zu bytes; %s has at most %zu MB", b->name, n,
+                       b->limits->what, b->limits->bytes_max >> 20);
     for (size_t i = 0; i < n;) {
         size_t len = yaml_utf8_length(text + i, n - i);
         if (!len)
@@ -513,36 +538,56 @@ static int run_parser(struct builder *b, const char *text, size_t n, struct err 
     }
 }
 
-int yaml_parse(const char *text, size_t n, const char *name, const char *set, struct value **out,
-               struct err *err)
+static int parse(struct builder *b, const char *text, size_t n, struct err *err)
 {
-    struct builder b = { .name = name, .set = set };
-
     if (n >= 3 && memcmp(text, "\xEF\xBB\xBF", 3) == 0) {       /* the mark of an editor */
         text += 3;
         n -= 3;
     }
-    if (check_bytes(&b, text, n, err) < 0)
+    if (check_bytes(b, text, n, err) < 0)
         return -(int)err->code;
-    if (!yaml_parser_initialize(&b.parser))
-        return no_memory(&b, err);
-    yaml_parser_set_encoding(&b.parser, YAML_UTF8_ENCODING);
-    yaml_parser_set_input_string(&b.parser, (const unsigned char *)text, n);
+    if (!yaml_parser_initialize(&b->parser))
+        return no_memory(b, err);
+    yaml_parser_set_encoding(&b->parser, YAML_UTF8_ENCODING);
+    yaml_parser_set_input_string(&b->parser, (const unsigned char *)text, n);
 
-    int rc = run_parser(&b, text, n, err);
-    yaml_parser_delete(&b.parser);
-    for (int i = 0; i < b.n_anchors; i++)
-        free(b.anchor[i].name);
+    int rc = run_parser(b, text, n, err);
+    yaml_parser_delete(&b->parser);
+    forget_anchors(b);
     for (int i = 0; i <= VALUE_DEPTH_MAX; i++)
-        free(b.pending[i]);
-    free(b.anchor);
-    free(b.key);
-    if (rc < 0) {
+        free(b->pending[i]);
+    free(b->anchor);
+    free(b->key);
+    return rc;
+}
+
+int yaml_parse(const char *text, size_t n, const char *name, const char *set, struct value **out,
+               struct err *err)
+{
+    struct builder b = { .name = name, .set = set, .limits = &spec_limits };
+
+    if (parse(&b, text, n, err) < 0) {
         value_free(b.root);
-        return rc;
+        return -(int)err->code;
     }
     if (!b.root && !(b.root = value_scalar("", 1)))
         return no_memory(&b, err);
     *out = b.root;
+    return 0;
+}
+
+int yaml_parse_all(const char *text, size_t n, const char *name, const struct yaml_limits *limits,
+                   struct value **out, struct err *err)
+{
+    struct builder b = { .name = name, .limits = limits, .documents = value_new(VALUE_LIST) };
+
+    if (!b.documents)
+        return no_memory(&b, err);
+    if (parse(&b, text, n, err) < 0) {
+        value_free(b.root);
+        value_free(b.documents);
+        return -(int)err->code;
+    }
+    *out = b.documents;
     return 0;
 }

@@ -3,8 +3,8 @@
  * A scalar keeps its text: what `1`, `no` or `1e-3` means is decided by the key it is the value
  * of (spec/keys.c), never guessed from its looks, so that the label `no` stays a text. Aliases are
  * copied, and every copy counts against VALUE_MAX: a document cannot grow beyond it however it is
- * written. Refused: more than one document, a key twice in a map, tags, merge keys, bytes that are
- * not UTF-8. Not thread safe; a tree is owned by its root.
+ * written. Refused: more than one document (yaml_parse_all reads several), a key twice in a map,
+ * tags, merge keys, bytes that are not UTF-8. Not thread safe; a tree is owned by its root.
  */
 #ifndef MUSTER_SPEC_YAML_H
 #define MUSTER_SPEC_YAML_H
@@ -40,6 +40,18 @@ struct value {
 /* `name` stands for the text in messages: "name:line:column: ...". `set` marks every value. */
 int yaml_parse(const char *text, size_t n, const char *name, const char *set, struct value **out,
                struct err *err);
+
+/* For texts that are no specs: their own limits, and any number of documents. */
+struct yaml_limits {
+    const char *what;           /* "a spec": stands in messages */
+    size_t bytes_max;
+    int values_max;             /* of all documents together */
+};
+
+/* The documents of a text in order, as the children of a list; each is the root of its own tree
+ * (its parent is NULL). */
+int yaml_parse_all(const char *text, size_t n, const char *name, const struct yaml_limits *limits,
+                   struct value **out, struct err *err);
 
 struct value *value_new(enum value_kind kind);             /* NULL: no memory */
 struct value *value_scalar(const char *text, int plain);
