@@ -23,11 +23,12 @@
 #include "base/err.h"
 #include "drivers/limits.h"
 
-enum { SANDBOX_PATHS_MAX = 64, SANDBOX_USER = 65534 };
+enum { SANDBOX_PATHS_MAX = 256, SANDBOX_USER = 65534 };
 
 struct sandbox_path {
     const char *path;           /* inside; absolute, without symbolic links */
     const char *from;           /* outside; NULL: the same */
+    int fd;                     /* > 0: what is open as this one, in place of `from` */
     bool writable;
 };
 

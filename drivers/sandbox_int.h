@@ -2,13 +2,22 @@
 #ifndef MUSTER_DRIVERS_SANDBOX_INT_H
 #define MUSTER_DRIVERS_SANDBOX_INT_H
 
+#include <stdbool.h>
 #include <sys/types.h>
 
 #include "drivers/sandbox.h"
 
+/* Where the new root is put together. Every system has it, and what it held is hidden anyway. */
+#define SANDBOX_NEW "/tmp"
+
 /* Makes the file system of s the root of this mount namespace. NULL, or what could not be done,
  * with errno. */
 const char *sandbox_mount(const struct sandbox *s);
+/* Makes places in the new root, which can still be written, for paths that have none; fds are what
+ * will be seen there. The same result. */
+const char *sandbox_room(const struct sandbox *s, const int *fds);
+/* What fd is, at `target`. */
+int sandbox_bind(int fd, const char *target, bool recursive);
 
 /* Every descendant of `pid`, which is a subreaper, so that none has escaped it. */
 int tree_signal_below(pid_t pid, int signal);   /* returns how many there were */

@@ -15,8 +15,7 @@
 
 #include "drivers/sandbox_int.h"
 
-/* Where the new root is put together. Every system has it, and what it held is hidden anyway. */
-#define NEW "/tmp"
+#define NEW SANDBOX_NEW
 
 enum { PLAIN_DEVICES = 6, COVERED_MAX = 16 };
 
@@ -25,7 +24,7 @@ static const struct { const char *name; unsigned major, minor; } devices[PLAIN_D
     { "random", 1, 8 }, { "urandom", 1, 9 }, { "tty", 5, 0 },
 };
 
-static int bind_fd(int fd, const char *target, bool recursive)
+int sandbox_bind(int fd, const char *target, bool recursive)
 {
     char source[40];
     snprintf(source, sizeof source, "/proc/self/fd/%d", fd);
@@ -55,7 +54,7 @@ static int make_device(int i, int fd)
     int made = open(target, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
     if (made >= 0)
         close(made);
-    return fd < 0 ? 0 : bind_fd(fd, target, false);
+    return fd < 0 ? 0 : sandbox_bind(fd, target, false);
 }
 
 static const char *mount_dev(const int fds[PLAIN_DEVICES])
@@ -146,7 +145,7 @@ static int expose(struct covers *c, const struct sandbox_path *p, int fd)
         if (made >= 0)
             close(made);
     }
-    if (bind_fd(fd, target, true) < 0)
+    if (sandbox_bind(fd, target, true) < 0)
         return -1;
     return restrict_mount(target, MOUNT_ATTR_NOSUID | (S_ISCHR(st.st_mode) ? 0 : MOUNT_ATTR_NODEV) |
                           (p->writable ? 0 : MOUNT_ATTR_RDONLY));
@@ -188,9 +187,12 @@ static const char *mount_all(const struct sandbox *s, const int *fds, const int 
         return "keeping mounts to itself";
     if (mount("/", NEW, NULL, MS_BIND | MS_REC, NULL) < 0)
         return "a copy of the root";
+    const char *what = sandbox_room(s, fds);
+    if (what)
+        return what;
     if (restrict_mount(NEW, MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV) < 0)
         return "making it read-only (Linux 5.12 is needed)";
-    const char *what = mount_dev(device_fds);
+    what = mount_dev(device_fds);
     if (!what)
         what = mount_own_places(s, c);
     if (what)
@@ -207,6 +209,27 @@ static const char *mount_all(const struct sandbox *s, const int *fds, const int 
     return chdir("/") < 0 ? "/" : NULL;
 }
 
+/* The same in this mount namespace: only what belongs to it can be bound. Its path may lead
+ * elsewhere by now, which is found out. */
+static int open_again(int fd)
+{
+    char link[40], path[PATH_MAX];
+    struct stat was, is;
+
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    ssize_t n = readlink(link, path, sizeof path - 1);
+    path[n > 0 ? n : 0] = '\0';
+    int again = open(path, O_PATH | O_CLOEXEC | O_NOFOLLOW);
+    if (again >= 0 && fstat(fd, &was) == 0 && fstat(again, &is) == 0 &&
+        was.st_dev == is.st_dev && was.st_ino == is.st_ino)
+        return again;
+    if (again >= 0) {
+        close(again);
+        errno = ESTALE;
+    }
+    return -1;
+}
+
 const char *sandbox_mount(const struct sandbox *s)
 {
     int fds[SANDBOX_PATHS_MAX], device_fds[PLAIN_DEVICES];
@@ -215,7 +238,8 @@ const char *sandbox_mount(const struct sandbox *s)
     /* Before anything covers them. */
     for (int i = 0; i < s->n_paths; i++) {
         const char *from = s->paths[i].from ? s->paths[i].from : s->paths[i].path;
-        fds[i] = open(from, O_PATH | O_CLOEXEC | O_NOFOLLOW);
+        fds[i] = s->paths[i].fd > 0 ? open_again(s->paths[i].fd)
+                                    : open(from, O_PATH | O_CLOEXEC | O_NOFOLLOW);
         if (fds[i] < 0)
             return s->paths[i].path;
     }

@@ -14,6 +14,7 @@
 #include "base/files.h"
 #include "base/own.h"
 #include "drivers/journal.h"
+#include "drivers/step.h"
 #include "spec/spec.h"
 
 /* Enough for any build or data loader, too few for a fork bomb to hurt. */
@@ -59,6 +60,12 @@ void task_expose_at(struct task *t, const char *from, const char *path, bool wri
 {
     json_array_append_new(
         t->paths, json_pack("{s:s, s:s, s:b}", "path", path, "from", from, "writable", writable));
+}
+
+void task_expose_fd(struct task *t, int fd, const char *path, bool writable)
+{
+    json_array_append_new(
+        t->paths, json_pack("{s:s, s:i, s:b}", "path", path, "fd", fd, "writable", writable));
 }
 
 static void set_all(struct task *t, const json_t *env)
@@ -192,8 +199,6 @@ static int make_command(const struct task_order *o, task_step *step, void *arg, 
     const json_t *command = json_object_get(o->spec, "command"), *word;
     size_t i;
 
-    (void)step;
-    (void)arg;
     if (!json_array_size(command))
         return err_set(err, ERR_INVALID, "command: say which program to run, as a list of words");
     json_array_foreach((json_t *)command, i, word) {
@@ -201,7 +206,7 @@ static int make_command(const struct task_order *o, task_step *step, void *arg, 
             return err_set(err, ERR_INVALID, "command[%zu]: must be a text", i);
         json_array_append(t->argv, (json_t *)word);
     }
-    return 0;
+    return json_object_get(o->spec, "step") ? step_prepare(o, step, arg, t, err) : 0;
 }
 
 static bool is_within(const char *path, const char *dir)
@@ -386,6 +391,7 @@ int task_fill(struct task *t, const struct task_order *o, struct sandbox *out, s
         s.paths[s.n_paths++] = (struct sandbox_path){
             .path = json_string_value(json_object_get(value, "path")),
             .from = json_string_value(json_object_get(value, "from")),
+            .fd = (int)json_integer_value(json_object_get(value, "fd")),
             .writable = json_is_true(json_object_get(value, "writable")) };
     }
     /* What is mounted later covers: parents first. */

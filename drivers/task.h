@@ -30,7 +30,7 @@ struct task_order {
 struct task {
     json_t *argv;               /* texts */
     json_t *env;                /* name to text */
-    json_t *paths;              /* [{"path": ..., "writable": bool}] */
+    json_t *paths;              /* [{"path": ..., "from": ... or "fd": ..., "writable": bool}] */
     char cwd[PATH_MAX];
     bool network;
     struct limits limits;
@@ -58,6 +58,8 @@ void task_set(struct task *t, const char *name, const char *value);
 void task_expose(struct task *t, const char *path, bool writable);
 /* `from` seen at another path. */
 void task_expose_at(struct task *t, const char *from, const char *path, bool writable);
+/* What is open as fd, which stays so until the sandbox is made. */
+void task_expose_fd(struct task *t, int fd, const char *path, bool writable);
 
 /* The sandbox of t, which borrows from it. */
 int task_fill(struct task *t, const struct task_order *o, struct sandbox *out, struct err *err);

@@ -1,4 +1,4 @@
-/* server/packages.c - the packages of a Python job, out of the bucket and onto the disk */
+/* server/packages.c - what a job needs of a bucket, onto the disk: packages, inputs of a step */
 #include "server/packages.h"
 
 #include <errno.h>
@@ -50,22 +50,29 @@ static int copy(int from, const char *path, struct err *err)
                : 0;
 }
 
-static int stage(struct server *s, const char *project, const char *uri, const char *dir, size_t i,
-                 json_t *out, struct err *err)
+static int open_uri(struct server *s, const char *project, const char *uri, int *out_fd,
+                    struct err *err)
 {
-    char bucket[OBJECTS_BUCKET_MAX + 1], path[PATH_MAX];
+    char bucket[OBJECTS_BUCKET_MAX + 1];
+    int64_t size = 0;
     if (!uri || strncmp(uri, "gs://", 5))
-        return err_set(err, ERR_INVALID, "a package is an object in a bucket (gs://BUCKET/OBJECT)");
+        return err_set(err, ERR_INVALID, "it is no object in a bucket (gs://BUCKET/OBJECT)");
     const char *object = strchr(uri + 5, '/');
     if (!object || object == uri + 5 || (size_t)(object - uri - 5) >= sizeof bucket)
         return err_set(err, ERR_INVALID, "there is no bucket and object in it");
     snprintf(bucket, sizeof bucket, "%.*s", (int)(object - uri - 5), uri + 5);
-    const char *name = strrchr(uri, '/') + 1;
+    return objects_open(s, project, bucket, object + 1, out_fd, &size, err);
+}
+
+static int stage(struct server *s, const char *project, const char *uri, const char *dir, size_t i,
+                 json_t *out, struct err *err)
+{
+    char path[PATH_MAX];
+    OWN_FD int fd = -1;
+    const char *name = uri && strrchr(uri, '/') ? strrchr(uri, '/') + 1 : "";
     if (!is_file_name(name))
         return err_set(err, ERR_INVALID, "\"%.60s\" is no name of a package's file", name);
-    OWN_FD int fd = -1;
-    int64_t size = 0;
-    if (objects_open(s, project, bucket, object + 1, &fd, &size, err) < 0)
+    if (open_uri(s, project, uri, &fd, err) < 0)
         return -(int)err->code;
     int n = snprintf(path, sizeof path, "%s/packages/%zu", dir, i);
     if (n < 0 || n + strlen(name) + 2 > sizeof path)
@@ -98,5 +105,30 @@ int packages_stage(struct server *s, const char *project, const json_t *spec, co
             return err_add(err, "package %.200s", text ? text : "(not a text)");
     }
     *out = TAKE(paths);
+    return 0;
+}
+
+int packages_stage_inputs(struct server *s, const char *project, const json_t *spec,
+                          const char *dir, struct err *err)
+{
+    const json_t *files = json_object_get(json_object_get(spec, "step"), "files");
+    char path[PATH_MAX];
+    size_t i;
+    json_t *file;
+    json_array_foreach ((json_t *)files, i, file) {
+        const char *uri = json_string_value(json_object_get(file, "object"));
+        OWN_FD int fd = -1;
+        if (!uri)
+            continue;
+        if (snprintf(path, sizeof path, "%s/inputs", dir) >= (int)sizeof path - 24)
+            return err_set(err, ERR_INVALID, "the path would be too long");
+        if (files_mkdir(path, err) < 0)
+            return -(int)err->code;
+        snprintf(path + strlen(path), 24, "/%zu", i);
+        if (access(path, F_OK) == 0)
+            continue;           /* an attempt before this one */
+        if (open_uri(s, project, uri, &fd, err) < 0 || copy(fd, path, err) < 0)
+            return err_add(err, "input %.200s", uri);
+    }
     return 0;
 }

@@ -25,4 +25,8 @@ enum { PACKAGES_MAX = 100 };
 int packages_stage(struct server *s, const char *project, const json_t *spec, const char *dir,
                    json_t **out, struct err *err);
 
+/* The objects of a step's files (drivers/step.h), as DIR/inputs/N; DIR is the job's. */
+int packages_stage_inputs(struct server *s, const char *project, const json_t *spec,
+                          const char *dir, struct err *err);
+
 #endif

@@ -1,0 +1,540 @@
+/* drivers/step.c - the files of a step of a pipeline: inputs in place, volumes mounted, outputs found
+ *
+ * DESIGN. Until the first program of the attempt runs, DIR/work is ours alone and paths in it are
+ * safe to use. What other steps write at the same time is not: everything below a volume is reached
+ * from a descriptor of its root, link by link, and mounted by descriptor.
+ */
+#include "drivers/step.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/openat2.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/files.h"
+#include "base/own.h"
+
+/* NULL where there is none. */
+static const char *text_at(const json_t *object, const char *key)
+{
+    return json_string_value(json_object_get(object, key));
+}
+
+/* ------------------------------------------------------------------ is it one? */
+
+/* From the root, plain: no "..", no empty part, not the root itself. */
+static bool is_plain_path(const char *path)
+{
+    if (!path || path[0] != '/' || !path[1] || strlen(path) >= PATH_MAX / 2)
+        return false;
+    for (const char *at = path; *at; at += strcspn(at + 1, "/") + 1) {
+        size_t n = strcspn(at + 1, "/");
+        if (n == 0 || (n == 1 && at[1] == '.') || (n == 2 && at[1] == '.' && at[2] == '.'))
+            return false;
+    }
+    return true;
+}
+
+static bool is_plain_name(const char *name)
+{
+    size_t n = strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.");
+    return n > 0 && n < 254 && !name[n] && name[0] != '.';
+}
+
+/* The system's own: a step that covered them would have no programs left. */
+static bool is_system(const char *path)
+{
+    static const char *const dirs[] = { "/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64",
+                                        "/proc", "/run", "/sbin", "/sys", "/usr" };
+    for (size_t i = 0; i < sizeof dirs / sizeof dirs[0]; i++) {
+        size_t n = strlen(dirs[i]);
+        if (!strncmp(path, dirs[i], n) && (!path[n] || path[n] == '/'))
+            return true;
+    }
+    return false;
+}
+
+static int check_path(const char *list, size_t i, const json_t *item, struct err *err)
+{
+    const char *path = text_at(item, "path");
+
+    if (!is_plain_path(path))
+        return err_set(err, ERR_INVALID, "step.%s[%zu].path: \"%.100s\" is no path from the root, "
+                       "without \"..\"", list, i, path ? path : "");
+    return 0;
+}
+
+static int check_source(size_t i, const json_t *item, struct err *err)
+{
+    const char *from = text_at(item, "from"), *sub = text_at(item, "sub");
+    bool named = from && (!strncmp(from, "volume:", 7) || !strncmp(from, "empty:", 6)) &&
+                 is_plain_name(strchr(from, ':') + 1);
+    bool host = from && !strncmp(from, "host:", 5) && is_plain_path(from + 5);
+    char rooted[PATH_MAX];
+
+    if (!named && !host)
+        return err_set(err, ERR_INVALID, "step.mounts[%zu].from: \"%.100s\" is none of volume:NAME, "
+                       "empty:NAME and host:/DIRECTORY", i, from ? from : "");
+    snprintf(rooted, sizeof rooted, "/%s", sub ? sub : "");
+    if (sub && *sub && !is_plain_path(rooted))
+        return err_set(err, ERR_INVALID, "step.mounts[%zu].sub: \"%.100s\" leads out of the volume",
+                       i, sub);
+    return 0;
+}
+
+int step_check(const json_t *step, struct err *err)
+{
+    const json_t *files = json_object_get(step, "files"), *mounts = json_object_get(step, "mounts");
+    const json_t *outputs = json_object_get(step, "outputs"), *item;
+    size_t i;
+
+    if (json_array_size(files) > STEP_FILES_MAX || json_array_size(outputs) > STEP_FILES_MAX ||
+        json_array_size(mounts) > STEP_MOUNTS_MAX)
+        return err_set(err, ERR_INVALID, "step: more than %d files or %d mounts", STEP_FILES_MAX,
+                       STEP_MOUNTS_MAX);
+    json_array_foreach((json_t *)files, i, item)
+        if (check_path("files", i, item, err) < 0)
+            return -(int)err->code;
+    json_array_foreach((json_t *)outputs, i, item)
+        if (check_path("outputs", i, item, err) < 0)
+            return -(int)err->code;
+    json_array_foreach((json_t *)mounts, i, item) {
+        if (check_path("mounts", i, item, err) < 0 || check_source(i, item, err) < 0)
+            return -(int)err->code;
+        if (is_system(text_at(item, "path")))
+            return err_set(err, ERR_INVALID, "step.mounts[%zu].path: %.100s is the system's own; "
+                           "mount the volume elsewhere", i, text_at(item, "path"));
+    }
+    const char *cwd = text_at(step, "cwd");
+    return cwd && strcmp(cwd, "/") && !is_plain_path(cwd)
+               ? err_set(err, ERR_INVALID, "step.cwd: \"%.100s\" is no path from the root", cwd)
+               : 0;
+}
+
+/* ------------------------------------------------------------------ where things are */
+
+static bool is_below(const char *path, const char *dir)
+{
+    size_t n = strlen(dir);
+    return !strncmp(path, dir, n) && path[n] == '/';
+}
+
+/* The mount that `path` is in, the deepest; NULL: none. */
+static const json_t *mount_of(const json_t *step, const char *path)
+{
+    const json_t *best = NULL, *item;
+    size_t i, length = 0;
+
+    json_array_foreach(json_object_get(step, "mounts"), i, item) {
+        const char *at = text_at(item, "path");
+        if (is_below(path, at) && strlen(at) >= length) {
+            length = strlen(at);
+            best = item;
+        }
+    }
+    return best;
+}
+
+static void parent_of(const char *path, char out[PATH_MAX])
+{
+    snprintf(out, PATH_MAX, "%.*s", (int)(strrchr(path, '/') - path), path);
+}
+
+/* Which of work/out/N stands for the directory of this output: that of the first in it. */
+static size_t out_number(const json_t *step, const char *path)
+{
+    char dir[PATH_MAX], other[PATH_MAX];
+    const json_t *item;
+    size_t i;
+
+    parent_of(path, dir);
+    json_array_foreach(json_object_get(step, "outputs"), i, item) {
+        parent_of(text_at(item, "path"), other);
+        if (!strcmp(dir, other))
+            break;
+    }
+    return i;
+}
+
+/* ------------------------------------------------------------------ volumes */
+
+/* Never over a link, never out of `dir`. */
+static int open_inside(int dir, const char *path, int flags)
+{
+    struct open_how how = { .flags = (unsigned)(flags | O_CLOEXEC),
+                            .resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS |
+                                       RESOLVE_NO_MAGICLINKS };
+    return (int)syscall(SYS_openat2, dir, *path ? path : ".", &how, sizeof how);
+}
+
+static void give_to_job(int fd, const char *name)
+{
+    if (geteuid() == 0)
+        (void)!fchownat(fd, name, SANDBOX_USER, SANDBOX_USER,
+                        *name ? AT_SYMLINK_NOFOLLOW : AT_EMPTY_PATH);
+}
+
+/* A directory below another, made where it is missing. */
+static int open_sub(int dir, const char *sub)
+{
+    int at = dup(dir);
+
+    for (const char *part = sub; *part && at >= 0;) {
+        char name[NAME_MAX + 1];
+        size_t n = strcspn(part, "/");
+        snprintf(name, sizeof name, "%.*s", (int)n, part);
+        if (mkdirat(at, name, 0777) == 0) {
+            (void)!fchmodat(at, name, 0777, 0);         /* whatever the umask is */
+            give_to_job(at, name);
+        }
+        int next = open_inside(at, name, O_PATH | O_DIRECTORY);
+        close(at);
+        at = next;
+        part += n + (part[n] == '/');
+    }
+    return at;
+}
+
+static int source_path(const struct step_place *at, const json_t *mount, char out[PATH_MAX],
+                       struct err *err)
+{
+    const char *from = text_at(mount, "from"), *name = strchr(from, ':') + 1;
+    int n = from[0] == 'v'   ? snprintf(out, PATH_MAX, "%s/volumes/%s/%s/data", at->data_dir,
+                                        at->project, name)
+            : from[0] == 'e' ? snprintf(out, PATH_MAX, "%s/work/empty/%s", at->dir, name)
+                             : snprintf(out, PATH_MAX, "%s", name);
+    return n < PATH_MAX ? 0 : err_set(err, ERR_INVALID, "%s: the path is too long", name);
+}
+
+static int open_source(const struct step_place *at, const json_t *mount, int *out, struct err *err)
+{
+    const char *from = text_at(mount, "from"), *sub = text_at(mount, "sub");
+    char path[PATH_MAX];
+
+    if (source_path(at, mount, path, err) < 0)
+        return -(int)err->code;
+    OWN_FD int root = open(path, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (root < 0)
+        return err_set(err, ERR_MISSING, "%s: %s", from,
+                       errno == ENOENT && from[0] == 'v' ? "there is no such volume (has it been "
+                                                           "deleted?)" : strerror(errno));
+    *out = open_sub(root, sub ? sub : "");
+    return *out < 0 ? err_set(err, ERR_IO, "%s: %.100s: %s", from, sub ? sub : "", strerror(errno))
+                    : 0;
+}
+
+/* ------------------------------------------------------------------ setting up */
+
+struct setup {
+    const struct task_order *o;
+    const json_t *step;
+    struct step_place at;
+    struct task *t;
+};
+
+/* A directory of DIR/work that the job may write. */
+static int make_dir(const struct setup *s, const char *name, mode_t mode, char out[PATH_MAX],
+                    struct err *err)
+{
+    if (snprintf(out, PATH_MAX, "%s/%s", s->o->work, name) >= PATH_MAX)
+        return err_set(err, ERR_INVALID, "%s: the path is too long", name);
+    if (files_mkdir(out, err) < 0)
+        return -(int)err->code;
+    if (chmod(out, mode) < 0)
+        return err_set(err, ERR_IO, "%s: %s", out, strerror(errno));
+    give_to_job(AT_FDCWD, out);
+    return 0;
+}
+
+/* Every directory on the way to a file of the job's /tmp; `path` is inside. */
+static int make_parents(const char *tmp, const char *path, struct err *err)
+{
+    char full[PATH_MAX];
+
+    for (const char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+        if (snprintf(full, sizeof full, "%s%.*s", tmp, (int)(slash - path), path) >= PATH_MAX)
+            return err_set(err, ERR_INVALID, "%s: the path is too long", path);
+        if (mkdir(full, 0755) == 0)
+            give_to_job(AT_FDCWD, full);
+        else if (errno != EEXIST)
+            return err_set(err, ERR_IO, "%s: %s", path, strerror(errno));
+    }
+    return 0;
+}
+
+static int set_mounts(const struct setup *s, struct err *err)
+{
+    const json_t *item;
+    size_t i;
+    char dir[PATH_MAX], name[PATH_MAX];
+
+    json_array_foreach(json_object_get(s->step, "mounts"), i, item) {
+        const char *from = text_at(item, "from");
+        int fd;
+        if (from[0] == 'h' && !json_is_true(json_object_get(s->o->spec, "host_files")))
+            return err_set(err, ERR_DENIED, "%s: a project's step does not see directories of this "
+                           "machine (use a volume, or the server's own token)", from);
+        snprintf(name, sizeof name, "empty/%s", strchr(from, ':') + 1);
+        if ((from[0] == 'e' && make_dir(s, name, 0777, dir, err) < 0) ||
+            open_source(&s->at, item, &fd, err) < 0)
+            return err_add(err, "%s", text_at(item, "path"));
+        task_expose_fd(s->t, fd, text_at(item, "path"),
+                       !json_is_true(json_object_get(item, "read_only")));
+    }
+    return 0;
+}
+
+/* What a file of the step says, to the disk: `to` is in the job's /tmp or in work/files. */
+static int put_text(const char *to, const char *text, struct err *err)
+{
+    OWN_FD int fd = open(to, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644);
+    size_t n = strlen(text);
+
+    if (fd < 0 || write(fd, text, n) != (ssize_t)n || fchmod(fd, 0644) < 0)
+        return err_set(err, ERR_IO, "%s: %s", to, strerror(errno ? errno : ENOSPC));
+    give_to_job(fd, "");
+    return 0;
+}
+
+/* A directory came as an archive; the job's own rights unpack it. */
+static int unpack(const struct setup *s, task_step *run, void *arg, const char *archive,
+                  const char *path, struct err *err)
+{
+    struct task t;
+    int code = 0;
+
+    if (task_init_step(&t, s->o, err) < 0)
+        return -(int)err->code;
+    json_array_extend(t.paths, s->t->paths);
+    task_expose_at(&t, archive, "/run/input.tar", false);
+    snprintf(t.cwd, sizeof t.cwd, "/tmp");
+    task_arg(&t, "tar");
+    task_arg(&t, "-xf");
+    task_arg(&t, "/run/input.tar");
+    task_arg(&t, "-C");
+    task_arg(&t, "%s", path);
+    int rc = run(arg, &t, &code, err);
+    task_done(&t);
+    if (rc == 0 && code)
+        rc = err_set(err, ERR_INVALID, "%s: the input's archive cannot be unpacked", path);
+    return rc;
+}
+
+static int put_file(const struct setup *s, task_step *run, void *arg, size_t i, const json_t *item,
+                    struct err *err)
+{
+    const char *path = text_at(item, "path"), *text = text_at(item, "text");
+    const json_t *secrets = json_object_get(s->o->env, " files");
+    const bool is_dir = json_is_true(json_object_get(item, "dir")), in_tmp = is_below(path, "/tmp");
+    char tmp[PATH_MAX], to[PATH_MAX], staged[PATH_MAX];
+
+    if (text_at(item, "secret") && !(text = text_at(secrets, path)))
+        return err_set(err, ERR_MISSING, "%s: its secret did not come", path);
+    if (snprintf(tmp, sizeof tmp, "%s/tmp", s->o->work) >= PATH_MAX ||
+        snprintf(staged, sizeof staged, "%s/../inputs/%zu", s->o->dir, i) >= PATH_MAX ||
+        (in_tmp ? snprintf(to, sizeof to, "%s%s", s->o->work, path)
+                : snprintf(to, sizeof to, "%s/files/%zu", s->o->work, i)) >= PATH_MAX)
+        return err_set(err, ERR_INVALID, "%s: the path is too long", path);
+    if (in_tmp && make_parents(s->o->work, path, err) < 0)
+        return -(int)err->code;
+    if (is_dir) {
+        if (mkdir(to, 0755) < 0 && errno != EEXIST)
+            return err_set(err, ERR_IO, "%s: %s", path, strerror(errno));
+        give_to_job(AT_FDCWD, to);
+        if (!in_tmp)
+            task_expose_at(s->t, to, path, true);
+        return unpack(s, run, arg, staged, path, err);
+    }
+    if (text && put_text(to, text, err) < 0)
+        return -(int)err->code;
+    if (!text && link(staged, to) < 0)
+        return err_set(err, ERR_IO, "%s: %s", path, strerror(errno));
+    if (!in_tmp)
+        task_expose_at(s->t, to, path, false);
+    return 0;
+}
+
+static int set_outputs(const struct setup *s, struct err *err)
+{
+    const json_t *item;
+    size_t i;
+    char dir[PATH_MAX], name[32], parent[PATH_MAX];
+
+    json_array_foreach(json_object_get(s->step, "outputs"), i, item) {
+        const char *path = text_at(item, "path");
+        if (is_below(path, "/tmp")) {
+            if (make_parents(s->o->work, path, err) < 0)
+                return -(int)err->code;
+            continue;
+        }
+        if (mount_of(s->step, path) || out_number(s->step, path) != i)
+            continue;
+        parent_of(path, parent);
+        if (!*parent || access(parent, F_OK) == 0)
+            return err_set(err, ERR_INVALID, "%s: a step leaves its outputs below /tmp, in a "
+                           "volume, or in a directory of their own", path);
+        snprintf(name, sizeof name, "out/%zu", i);
+        if (make_dir(s, name, 0777, dir, err) < 0)
+            return -(int)err->code;
+        task_expose_at(s->t, dir, parent, true);
+    }
+    return 0;
+}
+
+/* ------------------------------------------------------------------ programs before and beside it */
+
+static int run_before(const struct setup *s, task_step *run, void *arg, struct err *err)
+{
+    const json_t *item;
+    size_t i;
+
+    json_array_foreach(json_object_get(s->step, "init"), i, item) {
+        const char *name = text_at(item, "name");
+        struct task t;
+        int code = 0;
+        if (task_init_step(&t, s->o, err) < 0)
+            return -(int)err->code;
+        json_array_extend(t.paths, s->t->paths);
+        json_object_update(t.env, s->t->env);
+        json_object_update(t.env, json_object_get(item, "env"));
+        json_array_extend(t.argv, json_object_get(item, "command"));
+        snprintf(t.cwd, sizeof t.cwd, "%s", s->t->cwd);
+        int rc = run(arg, &t, &code, err);
+        task_done(&t);
+        if (rc < 0)
+            return err_add(err, "init container %.60s", name ? name : "");
+        if (code)
+            return err_set(err, ERR_INVALID, "init container %.60s ended with exit code %d",
+                           name ? name : "", code);
+    }
+    return 0;
+}
+
+static void quote(struct buf *out, const char *text)
+{
+    buf_text(out, " '");
+    for (; *text; text++)
+        if (*text == '\'')
+            buf_text(out, "'\\''");
+        else
+            buf_append(out, text, 1);
+    buf_text(out, "'");
+}
+
+/* A shell starts them and becomes the program: they are of one sandbox, which ends with it. */
+static int start_beside(struct task *t, const json_t *sidecars, struct err *err)
+{
+    OWN_BUF script = BUF_INIT;
+    const json_t *item;
+    const char *key;
+    json_t *word, *program = t->argv;
+    size_t i, k;
+
+    if (!json_array_size(sidecars))
+        return 0;
+    json_array_foreach((json_t *)sidecars, i, item) {
+        buf_text(&script, "env");
+        json_object_foreach(json_object_get(item, "env"), key, word) {
+            OWN_BUF pair = BUF_INIT;
+            buf_printf(&pair, "%s=%s", key, json_string_value(word));
+            quote(&script, pair.data);
+        }
+        json_array_foreach(json_object_get(item, "command"), k, word)
+            quote(&script, json_string_value(word));
+        buf_text(&script, " </dev/null & ");
+    }
+    buf_text(&script, "exec \"$@\"");
+    t->argv = json_pack("[s, s, s, s]", "/bin/sh", "-c", script.failed ? "" : script.data, "sh");
+    if (t->argv)
+        json_array_extend(t->argv, program);
+    json_decref(program);
+    return t->argv && !script.failed ? 0 : err_set(err, ERR_NOMEM, "no memory for sidecars");
+}
+
+/* ------------------------------------------------------------------ the whole */
+
+int step_prepare(const struct task_order *o, task_step *run, void *arg, struct task *t,
+                 struct err *err)
+{
+    const json_t *step = json_object_get(o->spec, "step"), *item;
+    const char *cwd = text_at(step, "cwd");
+    struct setup s = { .o = o, .step = step, .t = t,
+                       .at = { .dir = o->dir, .data_dir = o->data_dir, .step = step,
+                               .project = text_at(o->env, "MUSTER_PROJECT") } };
+    char dir[PATH_MAX];
+    size_t i;
+
+    if (!o->confined)
+        return err_set(err, ERR_DENIED, "a step of a pipeline needs the sandbox for its files; start "
+                       "the server without --no-sandbox");
+    if (!s.at.project)
+        s.at.project = "default";
+    if (step_check(step, err) < 0 || make_dir(&s, "tmp", 01777, dir, err) < 0)
+        return -(int)err->code;
+    json_array_clear(t->paths);         /* not its work directory: /tmp is all it has */
+    task_expose_at(t, dir, "/tmp", true);
+    task_set(t, "HOME", "/tmp");
+    snprintf(t->cwd, sizeof t->cwd, "%s", cwd ? cwd : "/tmp");
+    if (make_dir(&s, "files", 0755, dir, err) < 0 || set_mounts(&s, err) < 0 ||
+        set_outputs(&s, err) < 0)
+        return -(int)err->code;
+    json_array_foreach(json_object_get(step, "files"), i, item)
+        if (put_file(&s, run, arg, i, item, err) < 0)
+            return -(int)err->code;
+    if (run_before(&s, run, arg, err) < 0)
+        return -(int)err->code;
+    return start_beside(t, json_object_get(step, "sidecars"), err);
+}
+
+/* ------------------------------------------------------------------ afterwards */
+
+static int open_root(const struct step_place *at, const char *path, const char **out_rest,
+                     struct err *err)
+{
+    const json_t *mount = mount_of(at->step, path);
+    char dir[PATH_MAX];
+    int fd = -1;
+
+    if (mount) {
+        *out_rest = path + strlen(text_at(mount, "path")) + 1;
+        return open_source(at, mount, &fd, err) < 0 ? -(int)err->code : fd;
+    }
+    if (is_below(path, "/tmp")) {
+        snprintf(dir, sizeof dir, "%s/work/tmp", at->dir);
+        *out_rest = path + strlen("/tmp/");
+    } else {
+        snprintf(dir, sizeof dir, "%s/work/out/%zu", at->dir, out_number(at->step, path));
+        *out_rest = strrchr(path, '/') + 1;
+    }
+    fd = open(dir, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    return fd < 0 ? err_set(err, ERR_MISSING, "%s: %s", path, strerror(errno)) : fd;
+}
+
+int step_output_open(const struct step_place *at, const char *path, int *out_fd, bool *out_is_dir,
+                     struct err *err)
+{
+    const char *rest;
+    struct stat st;
+
+    if (!is_plain_path(path))
+        return err_set(err, ERR_INVALID, "\"%.100s\" is no path from the root", path);
+    OWN_FD int root = open_root(at, path, &rest, err);
+    if (root < 0)
+        return root;
+    OWN_FD int fd = open_inside(root, rest, O_RDONLY | O_NONBLOCK | O_NOCTTY);
+    if (fd < 0 && (errno == ENOENT || errno == ENOTDIR))
+        return err_set(err, ERR_MISSING, "%s: the step left nothing there", path);
+    if (fd < 0 || fstat(fd, &st) < 0 || (!S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode)))
+        return err_set(err, ERR_DENIED, "%s: is a link, a pipe or a device; an output is a file or "
+                       "a directory", path);
+    *out_is_dir = S_ISDIR(st.st_mode);
+    *out_fd = fd;
+    fd = -1;
+    return 0;
+}
