@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -212,6 +213,20 @@ static int source_path(const struct step_place *at, const json_t *mount, char ou
     return n < PATH_MAX ? 0 : err_set(err, ERR_INVALID, "%s: the path is too long", name);
 }
 
+/* For as long as this process lives nobody removes it (server/volumes.h). */
+static int hold_volume(const char *data, struct err *err)
+{
+    char path[PATH_MAX + 16];
+    const int n = (int)(strrchr(data, '/') - data);
+
+    snprintf(path, sizeof path, "%.*s/lock", n, data);
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    if (fd < 0 || flock(fd, LOCK_SH | LOCK_NB) < 0)
+        return err_set(err, ERR_MISSING, "there is no such volume (has it been deleted?)");
+    snprintf(path, sizeof path, "%.*s/deleted", n, data);
+    return access(path, F_OK) == 0 ? err_set(err, ERR_MISSING, "the volume has been deleted") : 0;
+}
+
 static int open_source(const struct step_place *at, const json_t *mount, int *out, struct err *err)
 {
     const char *from = text_at(mount, "from"), *sub = text_at(mount, "sub");
@@ -222,8 +237,8 @@ static int open_source(const struct step_place *at, const json_t *mount, int *ou
     OWN_FD int root = open(path, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (root < 0)
         return err_set(err, ERR_MISSING, "%s: %s", from,
-                       errno == ENOENT && from[0] == 'v' ? "there is no such volume (has it been "
-                                                           "deleted?)" : strerror(errno));
+                       errno == ENOENT && from[0] == 'v' ? "there is no such volume"
+                                                         : strerror(errno));
     *out = open_sub(root, sub ? sub : "");
     return *out < 0 ? err_set(err, ERR_IO, "%s: %.100s: %s", from, sub ? sub : "", strerror(errno))
                     : 0;
@@ -282,6 +297,8 @@ static int set_mounts(const struct setup *s, struct err *err)
                            "machine (use a volume, or the server's own token)", from);
         snprintf(name, sizeof name, "empty/%s", strchr(from, ':') + 1);
         if ((from[0] == 'e' && make_dir(s, name, 0777, dir, err) < 0) ||
+            (from[0] == 'v' && (source_path(&s->at, item, dir, err) < 0 ||
+                                hold_volume(dir, err) < 0)) ||
             open_source(&s->at, item, &fd, err) < 0)
             return err_add(err, "%s", text_at(item, "path"));
         task_expose_fd(s->t, fd, text_at(item, "path"),

@@ -1,0 +1,83 @@
+"""Steps of pipelines in their sandbox: files in place, volumes at any path; no server needed."""
+import os
+
+import pytest
+from test_driver import data, job  # noqa: F401 (fixtures)
+
+
+@pytest.fixture
+def volume(data):  # noqa: F811
+    d = data / "volumes/default/v"
+    (d / "data").mkdir(parents=True)
+    (d / "lock").touch()
+    (d / "data").chmod(0o777)
+    if os.geteuid() == 0:
+        os.chown(d / "data", 65534, 65534)
+    return d
+
+
+def test_inputs_are_in_place_and_outputs_stay(job):  # noqa: F811
+    a = job("cat /tmp/inputs/x/data /conf/one /etc2/deep/two; echo y >/tmp/outputs/y/data; "
+            "echo z >/results/z; touch /conf/one 2>/dev/null || echo read-only; pwd",
+            step={"files": [{"path": "/tmp/inputs/x/data", "text": "X\n"},
+                            {"path": "/conf/one", "text": "1\n"},
+                            {"path": "/etc2/deep/two", "text": "2\n"}],
+                  "outputs": [{"path": "/tmp/outputs/y/data"}, {"path": "/results/z"}]})
+    assert a.text("o").splitlines() == ["X", "1", "2", "read-only", "/tmp"], a.text()
+    assert (a.work / "tmp/outputs/y/data").read_text() == "y\n"
+    assert (a.work / "out/1/z").read_text() == "z\n"
+
+
+def test_a_volume_is_where_the_machine_has_nothing(job, volume):  # noqa: F811
+    mounts = [{"path": "/workspace", "from": "volume:v"},
+              {"path": "/mnt/deep/er", "from": "volume:v", "sub": "a/b"},
+              {"path": "/scratch", "from": "empty:e"}]
+    a = job("pwd; echo 1 >one; echo 2 >/mnt/deep/er/two; echo 3 >/scratch/3; ls /usr/bin/env; "
+            "touch /here 2>/dev/null || echo read-only", step={"mounts": mounts, "cwd": "/workspace"})
+    assert a.text("o").splitlines() == ["/workspace", "/usr/bin/env", "read-only"], a.text()
+    assert (volume / "data/one").read_text() == "1\n"
+    assert (volume / "data/a/b/two").read_text() == "2\n"
+    b = job("cat one; echo x >one || echo read-only",
+            step={"mounts": [{**mounts[0], "read_only": True}], "cwd": "/workspace"})
+    assert b.text("o").splitlines() == ["1", "read-only"], b.text()
+
+
+def test_a_volume_that_is_not_there_is_named(job, volume):  # noqa: F811
+    a = job("true", step={"mounts": [{"path": "/w", "from": "volume:other"}]})
+    assert a.exit["code"] == 125 and "volume" in a.exit["reason"]
+    (volume / "deleted").touch()
+    b = job("true", step={"mounts": [{"path": "/w", "from": "volume:v"}]})
+    assert "deleted" in b.exit["reason"]
+
+
+def test_a_link_on_a_volume_leads_nowhere(job, volume):  # noqa: F811
+    (volume / "data/out").symlink_to("/etc")
+    a = job("ls /w", step={"mounts": [{"path": "/w", "from": "volume:v", "sub": "out"}]})
+    assert a.exit["code"] == 125 and "passwd" not in a.text()
+
+
+def test_directories_of_the_machine_are_for_its_owner(job, tmp_path):  # noqa: F811
+    own = tmp_path / "own"
+    own.mkdir()
+    (own / "f").write_text("here\n")
+    mount = {"mounts": [{"path": "/w", "from": f"host:{own}", "read_only": True}]}
+    assert "does not see" in job("cat /w/f", step=mount).exit["reason"]
+    assert "here" in job("cat /w/f", step=mount, host_files=True).text("o")
+
+
+def test_programs_before_and_beside_it(job):  # noqa: F811
+    a = job("cat /e/before; while ! test -s /e/beside; do sleep 0.01; done; cat /e/beside",
+            step={"mounts": [{"path": "/e", "from": "empty:e"}],
+                  "init": [{"name": "i", "command": ["sh", "-c", "echo before >/e/before"]}],
+                  "sidecars": [{"name": "s", "env": {"A": "it's"},
+                                "command": ["sh", "-c", "echo $A beside >/e/b; mv /e/b /e/beside; "
+                                            "sleep 1000"]}]})
+    assert a.text("o").splitlines() == ["before", "it's beside"], a.text()
+    b = job("echo no", step={"init": [{"name": "bad", "command": ["false"]}]})
+    assert "init container bad ended with exit code 1" in b.exit["reason"]
+    assert "no" not in b.text("o").splitlines()
+
+
+def test_an_output_among_the_systems_files_is_refused(job):  # noqa: F811
+    a = job("true", step={"outputs": [{"path": "/etc/x"}]})
+    assert a.exit["code"] == 125 and "/etc/x" in a.exit["reason"]
