@@ -7,23 +7,31 @@
  */
 #include "drivers/journal.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdarg.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/buf.h"
+#include "base/files.h"
 #include "spec/yaml.h"
 
 enum {
     FILE_BYTES = 16 << 20,
+    FILE_LEAST = 64 << 10,      /* where little may be kept */
     LINE_BYTES = 64 << 10,
     BATCH_BYTES = 256 << 10,
+    FULL_BYTES = 16 << 10,      /* of lines between two full ones */
+    NEAR_US = 1 << 24,          /* four digits of base 64 */
 };
 
 struct stream {
@@ -33,30 +41,113 @@ struct stream {
     bool after_return;          /* a newline now belongs to the carriage return before it */
 };
 
+/* What the last line's head said. */
+struct head {
+    int64_t base;               /* time of the last full one; 0: the next has to be full */
+    int64_t us;
+    char stream;
+    size_t bytes;               /* of lines since the full one */
+};
+
 struct journal {
     char dir[4096];
-    int fd, file;
+    int fd, first, file;        /* `file` is written; fd -1: by the first line */
     long long size;             /* of the file: whole lines */
-    struct timespec last;
-    char when[40];              /* the same, as text */
+    long long before;           /* bytes of the files before it */
+    long long limit, file_bytes;
+    long long written;          /* lines of all files there ever were */
+    int64_t now_us;
+    struct head head;
     struct buf out;
     long long batch;            /* lines in `out` */
     long long lines, dropped, told;
     struct stream streams[2];
 };
 
-static int open_file(struct journal *j, int number)
+static void path_of(const struct journal *j, int number, char *out, size_t size)
+{
+    snprintf(out, size, "%s/log.%d", j->dir, number);
+}
+
+/* The oldest files go until the next fits. */
+static void make_room(struct journal *j)
 {
     char path[4200];
-    snprintf(path, sizeof path, "%s/log.%d", j->dir, number);
-    int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
+    struct stat st;
+
+    while (j->limit > 0 && j->first < j->file && j->before + j->file_bytes > j->limit) {
+        path_of(j, j->first, path, sizeof path);
+        if (stat(path, &st) == 0 && unlink(path) == 0)
+            j->before -= st.st_size;
+        j->first++;
+    }
+}
+
+/* Untouched on failure: what is open is written on. */
+static int open_file(struct journal *j, int number)
+{
+    char path[4200], lines[32];
+    int n = snprintf(lines, sizeof lines, "%c%lld\n", JOURNAL_LINES, j->written);
+
+    path_of(j, number, path, sizeof path);
+    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0)
         return -1;
-    if (j->fd >= 0)
+    if (write(fd, lines, (size_t)n) != n) {
+        close(fd);
+        unlink(path);
+        return -1;
+    }
+    if (j->fd >= 0) {
         close(j->fd);
+        j->before += j->size;
+    }
     j->fd = fd;
     j->file = number;
-    j->size = lseek(fd, 0, SEEK_END);
+    j->size = n;
+    j->head.base = 0;
+    make_room(j);
+    return 0;
+}
+
+static long long count_lines(const char *text, size_t n)
+{
+    long long lines = 0;
+    for (const char *p = text; (p = memchr(p, '\n', n - (size_t)(p - text))); p++)
+        lines++;
+    return lines;
+}
+
+/* What another keeper left here: the numbers of its files, how many bytes and lines they have. */
+static int find_files(struct journal *j, struct err *err)
+{
+    DIR *d = opendir(j->dir);
+    char path[4200], rest;
+    int number;
+    struct stat st;
+
+    j->first = INT_MAX;
+    for (const struct dirent *e; d && (e = readdir(d));) {
+        if (sscanf(e->d_name, "log.%d%c", &number, &rest) != 1 || number < 0)
+            continue;
+        j->first = number < j->first ? number : j->first;
+        j->file = number >= j->file ? number + 1 : j->file;
+        path_of(j, number, path, sizeof path);
+        j->before += stat(path, &st) == 0 ? st.st_size : 0;
+    }
+    if (d)
+        closedir(d);
+    if (j->first == INT_MAX) {
+        j->first = 0;
+        return 0;
+    }
+    OWN_MEM char *text = NULL;
+    size_t n;
+    path_of(j, j->file - 1, path, sizeof path);
+    if (files_read(path, 1 << 30, &text, &n, err) < 0)
+        return -(int)err->code;
+    if (n && text[0] == JOURNAL_LINES)
+        j->written = strtoll(text + 1, NULL, 10) + count_lines(text, n) - 1;
     return 0;
 }
 
@@ -67,16 +158,20 @@ int journal_open(const char *dir, struct journal **out, struct err *err)
         return err_set(err, ERR_NOMEM, "no memory for a log");
     snprintf(j->dir, sizeof j->dir, "%s", dir);
     j->fd = -1;
+    j->file_bytes = FILE_BYTES;
     j->streams[0].name = 'o';
     j->streams[1].name = 'e';
-    char path[4200];
-    int number = 0;
-    do
-        snprintf(path, sizeof path, "%s/log.%d", dir, number + 1);
-    while (access(path, F_OK) == 0 && ++number);
-    j->file = number;           /* opened by the first line */
+    if (find_files(j, err) < 0)
+        return -(int)err->code;
     *out = TAKE(j);
     return 0;
+}
+
+void journal_limit(struct journal *j, long long bytes)
+{
+    j->limit = bytes;
+    j->file_bytes = bytes <= 0 || bytes / 4 > FILE_BYTES ? FILE_BYTES
+                  : bytes / 4 > FILE_LEAST ? bytes / 4 : FILE_LEAST;
 }
 
 void journal_free(struct journal *j)
@@ -108,19 +203,29 @@ static void look_at_clock(struct journal *j)
 {
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
-    if (now.tv_sec < j->last.tv_sec ||
-        (now.tv_sec == j->last.tv_sec && now.tv_nsec < j->last.tv_nsec))
-        now = j->last;
-    j->last = now;
-    snprintf(j->when, sizeof j->when, "%lld.%06ld", (long long)now.tv_sec, now.tv_nsec / 1000);
+    int64_t us = (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
+    if (us > j->now_us)
+        j->now_us = us;
 }
 
 static void put_head(struct journal *j, char stream)
 {
-    char head[] = " ? 0 ";
-    head[1] = stream;
-    buf_text(&j->out, j->when);
-    buf_append(&j->out, head, sizeof head - 1);
+    struct head *h = &j->head;
+    int64_t since = j->now_us - h->base;
+
+    if (!h->base || since >= NEAR_US || h->bytes >= FULL_BYTES) {
+        buf_printf(&j->out, "%c%c0 %lld.%06lld ", JOURNAL_FULL, stream,
+                   (long long)(j->now_us / 1000000), (long long)(j->now_us % 1000000));
+        h->base = j->now_us;
+        h->bytes = 0;
+    } else if (j->now_us != h->us || stream != h->stream) {
+        char near[6] = { JOURNAL_NEAR, stream };
+        for (int i = 5; i >= 2; i--, since >>= 6)
+            near[i] = (char)(JOURNAL_DIGIT + (since & 63));
+        buf_append(&j->out, near, sizeof near);
+    }
+    h->us = j->now_us;
+    h->stream = stream;
 }
 
 static bool is_plain(const char *text, size_t n)
@@ -153,9 +258,12 @@ static void put_text(struct buf *out, const char *text, size_t n)
 
 static void put_line(struct journal *j, char stream, const char *text, size_t n, bool cut)
 {
+    size_t before = j->out.n;
+
     put_head(j, stream);
     put_text(&j->out, text, n);
     buf_text(&j->out, cut ? "\\\n" : "\n");
+    j->head.bytes += j->out.n - before;
     j->batch++;
     if (j->out.n >= BATCH_BYTES || j->out.failed)
         journal_flush(j);
@@ -272,14 +380,6 @@ static size_t write_lines(struct journal *j)
     return at;
 }
 
-static long long count_lines(const char *text, size_t n)
-{
-    long long lines = 0;
-    for (const char *p = text; (p = memchr(p, '\n', n - (size_t)(p - text))); p++)
-        lines++;
-    return lines;
-}
-
 void journal_flush(struct journal *j)
 {
     if (!j->batch && j->dropped == j->told)
@@ -287,9 +387,13 @@ void journal_flush(struct journal *j)
     /* Said before the lines that follow the gap. */
     bool tells = j->dropped > j->told;
     if (tells) {
-        OWN_BUF lines = j->out;
+        OWN_BUF lines = j->out;         /* begins with a full line, since some were lost before */
+        struct head head = j->head;
         buf_init(&j->out);
+        j->head.base = 0;
         put_head(j, 'm');
+        if (lines.n)
+            j->head = head;
         buf_printf(&j->out, "%lld lines were lost here: the disk was full\n", j->dropped - j->told);
         buf_append(&j->out, lines.data, lines.n);
         j->out.failed |= lines.failed;
@@ -301,12 +405,15 @@ void journal_flush(struct journal *j)
     if (n)
         j->told = j->dropped;
     j->lines += kept;
+    j->written += kept + (n && tells);
     j->dropped += j->batch - kept;
+    if (kept < j->batch || !n)
+        j->head.base = 0;       /* the line that the next one would build on is not there */
     j->batch = 0;
     if (j->out.failed)
         buf_done(&j->out);
     else
         buf_clear(&j->out);
-    if (j->size >= FILE_BYTES)
+    if (j->size >= j->file_bytes)
         open_file(j, j->file + 1);
 }

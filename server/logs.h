@@ -1,10 +1,9 @@
 /* server/logs.h - what jobs print, line by line
  *
- * The keeper writes DIR/log.N: each line "SECONDS.MICROS STREAM WORKER TEXT\n" (stream o or e,
- * or m for the system's own words; worker a number; a line longer than 64 kB is cut into pieces
- * marked by a trailing backslash). TEXT is UTF-8 without control characters but tab and escape.
- * Times never go back. A new file N+1 begins at 16 MB. A cursor is (N, offset) of the start of
- * a line; {0, 0} is the beginning.
+ * The keeper writes DIR/log.N (drivers/journal.h has the format); a new file N+1 begins at 16 MB,
+ * and where a log may not grow further the oldest go. A cursor is (N, offset) of the start of a
+ * line; {0, 0} is the beginning. Where that is gone, a line of the system's own says how many
+ * lines there were, and reading goes on with what is left.
  *
  * Threads: any; nothing is kept between calls. Memory does not depend on the size of the log.
  */
@@ -42,7 +41,7 @@ long logs_read(const char *dir, struct log_cursor *c, const char *search,
 /* A cursor at the first line at or after time t. */
 int logs_seek_time(const char *dir, double t, struct log_cursor *out, struct err *err);
 
-/* A cursor so many lines before the end. */
+/* A cursor so many lines before the end; the beginning when there are not as many. */
 int logs_seek_tail(const char *dir, long lines, struct log_cursor *out, struct err *err);
 
 /* Bytes of all its files. */

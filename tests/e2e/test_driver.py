@@ -11,9 +11,8 @@ import time
 import zipfile
 from pathlib import Path
 
+import joblog
 import pytest
-
-LINE = re.compile(r"^\d+\.\d{6} ([oem]) \d+ (.*)$")
 
 
 class Attempt:
@@ -45,17 +44,9 @@ class Attempt:
         return self.dir / "work"
 
     def lines(self, streams="oem"):
-        for n in range(1000):
-            try:
-                log = open(self.dir / f"log.{n}", errors="replace")
-            except OSError:
-                return
-            with log:
-                for line in log:
-                    found = LINE.match(line.rstrip("\n"))
-                    assert found, f"log.{n}: {line[:200]!r}"
-                    if found[1] in streams:
-                        yield found[2]
+        for _, stream, _, text in joblog.read(self.dir):
+            if stream in streams:
+                yield text
 
     def text(self, streams="oem"):
         return "\n".join(self.lines(streams))

@@ -14,6 +14,7 @@ import subprocess
 import threading
 import time
 
+import joblog
 import pytest
 from server import Server
 
@@ -69,8 +70,7 @@ def times_run(server, job):
     """By the files of all attempts, and by their logs."""
     folder = server.data_dir / "jobs" / str(job["uid"])
     files = sum(f.read_text().count("ran") for f in folder.glob("*/work/ran"))
-    logs = sum(line.endswith(" ran") for f in folder.glob("*/log.*")
-               for line in f.read_text().splitlines())
+    logs = sum(text == "ran" for attempt in folder.glob("*") for _, _, _, text in joblog.read(attempt))
     return files, logs
 
 

@@ -14,9 +14,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/buf.h"
 #include "base/clock.h"
 #include "base/files.h"
 #include "base/own.h"
+#include "server/logs.h"
 #include "tests/check.h"
 
 static char data[] = "/tmp/muster-keeper-XXXXXX";
@@ -83,13 +85,21 @@ static struct run_state wait_for(enum run_phase phase)
     }
 }
 
+static int add_line(void *arg, const struct log_line *l)
+{
+    buf_printf(arg, "%.6f %c %d %.*s\n", l->t, l->stream, l->worker, (int)l->n, l->text);
+    return 0;
+}
+
+/* "TIME STREAM WORKER TEXT\n" of each line. */
 static char *log_text(void)
 {
     struct err err = { 0 };
-    char path[128], *text = NULL;
-    snprintf(path, sizeof path, "%s/log.0", dir);
-    assert_ok(files_read(path, 1 << 20, &text, NULL, &err));
-    return text;
+    struct log_cursor c = { 0 };
+    struct buf b = BUF_INIT;
+    buf_text(&b, "");
+    assert_true(logs_read(dir, &c, NULL, add_line, &b, &err) >= 0);
+    return buf_take(&b);
 }
 
 static bool is_there(const char *name)

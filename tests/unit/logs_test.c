@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/buf.h"
+#include "base/files.h"
 #include "drivers/journal.h"
 #include "tests/check.h"
 
@@ -34,7 +35,7 @@ static void feed(struct journal *j, char stream, const char *text)
 static void away(void)
 {
     char path[100];
-    for (int i = 0; i < 40; i++) {
+    for (int i = 0; i < 400; i++) {
         snprintf(path, sizeof path, "%s/log.%d", dir, i);
         unlink(path);
     }
@@ -164,12 +165,31 @@ static void nothing_is_lost_where_files_change(void **state)
     away();
 }
 
+static char kept_text[64];
+
 static int first(void *arg, const struct log_line *l)
 {
     struct log_line *out = arg;
-    if (out->t == 0)
+    if (out->t == 0) {
         *out = *l;
+        snprintf(kept_text, sizeof kept_text, "%.*s", (int)l->n, l->text);
+    }
     return 0;
+}
+
+/* A line of the file, as the keeper writes it: one in ten with a full head, others near or none. */
+static void put(FILE *f, int i)
+{
+    long us = 1000000000L + i / 3 * 1000000L, base = 1000000000L + i / 30 * 10 * 1000000L;
+
+    if (i % 30 == 0)
+        fprintf(f, "\1o0 %ld.%06ld line %d\n", us / 1000000, us % 1000000, i);
+    else if (i % 3 == 0)
+        fprintf(f, "\2o%c%c%c%cline %d\n", (int)('0' + ((us - base) >> 18 & 63)),
+                (int)('0' + ((us - base) >> 12 & 63)), (int)('0' + ((us - base) >> 6 & 63)),
+                (int)('0' + ((us - base) & 63)), i);
+    else
+        fprintf(f, "line %d\n", i);
 }
 
 static void a_time_finds_the_first_line_from_then_on(void **state)
@@ -181,23 +201,138 @@ static void a_time_finds_the_first_line_from_then_on(void **state)
     char path[100];
 
     journal_free(j);
-    snprintf(path, sizeof path, "%s/log.0", dir);
-    FILE *f = fopen(path, "w");
-    for (int i = 0; i < 1000; i++)
-        fprintf(f, "%d.%06d o 0 line %d\n", 1000 + i / 3, i % 3 * 100, i);
-    fclose(f);
-    snprintf(path, sizeof path, "%s/log.1", dir);
-    f = fopen(path, "w");
-    for (int i = 1000; i < 2000; i++)
-        fprintf(f, "%d.%06d o 0 line %d\n", 1000 + i / 3, i % 3 * 100, i);
-    fclose(f);
-    for (int t = 990; t < 1700; t++) {
+    for (int file = 0; file < 2; file++) {
+        snprintf(path, sizeof path, "%s/log.%d", dir, file);
+        FILE *f = fopen(path, "w");
+        fprintf(f, "\3%d\n", file * 30000);
+        for (int i = 30000 * file; i < 30000 * (file + 1); i++)
+            put(f, i);
+        fclose(f);
+    }
+    for (int t = 900; t < 21100; t += t < 1100 || t > 20900 || (t > 10900 && t < 11100) ? 1 : 97) {
         struct log_line l = { 0 };
+        char text[32];
         assert_ok(logs_seek_time(dir, t, &c, &err));
         assert_true(logs_read(dir, &c, NULL, first, &l, &err) >= 0);
-        double want = t < 1000 ? 1000 : t > 1666 ? 0 : t;
-        assert_true(l.t == want);
+        int want = t < 1000 ? 1000 : t > 20999 ? 0 : t;
+        assert_int_equal(l.t, want);
+        if (want)
+            assert_memory_equal(kept_text, text,
+                                snprintf(text, sizeof text, "line %d", (want - 1000) * 3));
     }
+    away();
+}
+
+/* Any place of a file is one to begin at, and gives the lines that begin from there on. */
+static void a_cursor_may_point_anywhere(void **state)
+{
+    (void)state;
+    struct err err = { 0 };
+    struct journal *j = fresh();
+    char path[100], *text;
+    size_t n;
+
+    for (int i = 0; i < 40; i++) {
+        feed(j, i % 3 ? 'o' : 'e', "a\nbb\n");
+        if (i % 7 == 0)
+            journal_flush(j);
+    }
+    journal_free(j);
+    snprintf(path, sizeof path, "%s/log.0", dir);
+    assert_ok(files_read(path, 1 << 20, &text, &n, &err));
+    long before = 81;
+    for (size_t at = 0; at <= n; at++) {
+        struct log_cursor c = { 0, (int64_t)at };
+        size_t sum = 0;
+        long lines = logs_read(dir, &c, NULL, pieces, &sum, &err);
+        assert_true(lines <= before && lines >= before - 1);
+        before = lines;
+        assert_int_equal(c.offset, n);
+    }
+    assert_int_equal(before, 0);
+    free(text);
+    away();
+}
+
+/* A million of the shortest lines: twice their bytes at most, in one read or each in its own. */
+static void short_lines_are_kept_in_little(void **state)
+{
+    (void)state;
+    struct err err = { 0 };
+    struct journal *j = fresh();
+    struct log_cursor c = { 0 };
+    size_t sum = 0;
+    static char lines[200000];
+
+    for (size_t i = 0; i < sizeof lines; i++)
+        lines[i] = i % 2 ? '\n' : 'x';
+    for (int i = 0; i < 10; i++)
+        journal_feed(j, 'o', lines, sizeof lines);
+    journal_free(j);
+    assert_true(logs_size(dir) < 2100000);
+    assert_int_equal(logs_read(dir, &c, NULL, pieces, &sum, &err), 1000000);
+    assert_int_equal(sum, 1000000);
+    away();
+    j = fresh();
+    for (int i = 0; i < 100000; i++)
+        journal_feed(j, i % 2 ? 'e' : 'o', "x\n", 2);
+    journal_free(j);
+    assert_true(logs_size(dir) < 850000);
+    c = (struct log_cursor){ 0 };
+    assert_int_equal(logs_read(dir, &c, NULL, pieces, &sum, &err), 100000);
+    away();
+}
+
+static void beyond_its_limit_a_log_loses_its_oldest_lines_and_says_how_many(void **state)
+{
+    (void)state;
+    struct err err = { 0 };
+    struct journal *j = fresh();
+    struct log_cursor c = { 0 }, slow = { 0 };
+    char line[64];
+    long next = 0, dropped = 0, lines = 100000;
+
+    journal_limit(j, 1 << 20);
+    for (long i = 0; i < lines; i++) {
+        journal_feed(j, 'o', line, (size_t)snprintf(line, sizeof line, "line %ld %030d\n", i, 0));
+        if (i % 1000 == 0)
+            journal_flush(j);
+        if (i == 5000)          /* a reader that comes back late finds what is left */
+            assert_true(logs_read(dir, &slow, NULL, count_in_order, &next, &err) == 5001);
+    }
+    journal_free(j);
+    assert_true(logs_size(dir) <= 1 << 20);
+    assert_true(logs_size(dir) > 1 << 19);
+    for (int i = 0; i < 2; i++) {
+        char *text = all(i ? &slow : &c, NULL);
+        assert_int_equal(sscanf(text, "m %ld lines were dropped here", &dropped), 1);
+        assert_true(dropped > 50000 && dropped < lines);
+        const char *after = strchr(text, '|');
+        snprintf(line, sizeof line, "|o line %ld 0", dropped);
+        assert_memory_equal(after, line, strlen(line));
+        assert_non_null(strstr(after, "|o line 99999 0"));
+        free(text);
+    }
+    /* The last ones are found without the notice; more than there are, with it. */
+    assert_ok(logs_seek_tail(dir, 10, &c, &err));
+    next = lines - 10;
+    assert_int_equal(logs_read(dir, &c, NULL, count_in_order, &next, &err), 10);
+    assert_ok(logs_seek_tail(dir, lines, &c, &err));
+    char *text = all(&c, "DROPPED");
+    assert_int_equal(sscanf(text, "m %ld lines", &dropped), 1);
+    free(text);
+    /* Another keeper goes on with the same count. */
+    assert_ok(journal_open(dir, &j, &err));
+    journal_limit(j, 1 << 20);
+    for (int i = 0; i < 30000; i++)
+        journal_feed(j, 'o', line, (size_t)snprintf(line, sizeof line, "line %ld\n", lines + i));
+    journal_free(j);
+    c = (struct log_cursor){ 0 };
+    text = all(&c, NULL);
+    assert_int_equal(sscanf(text, "m %ld lines", &dropped), 1);
+    snprintf(line, sizeof line, "|o line %ld", dropped);
+    assert_memory_equal(strchr(text, '|'), line, strlen(line));
+    free(text);
     away();
 }
 
@@ -221,7 +356,7 @@ static void a_full_disk_costs_lines_and_says_so(void **state)
     (void)state;
     struct journal *j = fresh();
     struct log_cursor c = { 0 };
-    struct rlimit none, small = { 200, RLIM_INFINITY };
+    struct rlimit none, small = { 100, RLIM_INFINITY };
     char line[64];
 
     getrlimit(RLIMIT_FSIZE, &none);
@@ -250,5 +385,7 @@ static void a_full_disk_costs_lines_and_says_so(void **state)
 
 CHECK_MAIN(lines_are_put_together_from_any_pieces, what_is_no_text_does_no_harm,
            a_line_without_end_is_cut_into_pieces, nothing_is_lost_where_files_change,
-           a_time_finds_the_first_line_from_then_on, a_search_finds_words_in_either_case,
+           a_time_finds_the_first_line_from_then_on, a_cursor_may_point_anywhere,
+           short_lines_are_kept_in_little,
+           beyond_its_limit_a_log_loses_its_oldest_lines_and_says_how_many, a_search_finds_words_in_either_case,
            a_full_disk_costs_lines_and_says_so)
