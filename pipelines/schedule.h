@@ -13,7 +13,7 @@
  * In the texts of its parameters [[ScheduledTime]], [[CurrentTime]], [[Index]] and [[RunUUID]] stand
  * for what they say, times as 20060102150405 or, after a dot, in Go's layout: [[ScheduledTime.2006-01-02]].
  *
- * Threads: any for recurring_*; schedule_* and cron_* are pure.
+ * Threads: any for recurring_*; trigger_* and cron_* are pure.
  */
 #ifndef MUSTER_PIPELINES_SCHEDULE_H
 #define MUSTER_PIPELINES_SCHEDULE_H
@@ -37,7 +37,7 @@ int cron_parse(const char *text, struct cron *out, struct err *err);
 /* The first time after `after` (Unix seconds, UTC); 0: never (30 February). */
 int64_t cron_next(const struct cron *c, int64_t after);
 
-struct schedule {
+struct trigger {
     struct cron cron;
     bool is_cron;
     int64_t interval_s;
@@ -45,10 +45,10 @@ struct schedule {
     bool no_catchup;
 };
 /* Of a document's "trigger" and "no_catchup". */
-int schedule_parse(const json_t *doc, struct schedule *out, struct err *err);
+int trigger_parse(const json_t *doc, struct trigger *out, struct err *err);
 /* When it is due next: `last` is when it was due before (0: never yet), `created` when it was made
  * or enabled. May be in the past (something was missed); 0: never again. */
-int64_t schedule_next(const struct schedule *s, int64_t created, int64_t last, int64_t now);
+int64_t trigger_next(const struct trigger *s, int64_t created, int64_t last, int64_t now);
 
 /* ------------------------------------------------------------ recurring runs */
 
