@@ -142,6 +142,18 @@ static const json_t *mount_of(const json_t *step, const char *path)
     return best;
 }
 
+/* What is mounted at this very path; NULL: nothing. */
+static const json_t *mounted_at(const json_t *step, const char *path)
+{
+    const json_t *item;
+    size_t i;
+
+    json_array_foreach(json_object_get(step, "mounts"), i, item)
+        if (!strcmp(text_at(item, "path"), path))
+            return item;
+    return NULL;
+}
+
 static void parent_of(const char *path, char out[PATH_MAX])
 {
     snprintf(out, PATH_MAX, "%.*s", (int)(strrchr(path, '/') - path), path);
@@ -343,21 +355,44 @@ static int unpack(const struct setup *s, task_step *run, void *arg, const char *
     return rc;
 }
 
+/* A volume that was never used begins with what the image has there. Of two steps that find it new
+ * one fills it and the other waits; one that is killed midway leaves it new. */
+static int seed_volume(const struct setup *s, task_step *run, void *arg, const char *archive,
+                       const json_t *mount, struct err *err)
+{
+    char data[PATH_MAX], fresh[PATH_MAX];
+
+    if (text_at(mount, "from")[0] != 'v')
+        return unpack(s, run, arg, archive, text_at(mount, "path"), err);
+    if (source_path(&s->at, mount, data, err) < 0)
+        return -(int)err->code;
+    snprintf(fresh, sizeof fresh, "%.*s/fresh", (int)(strrchr(data, '/') - data), data);
+    OWN_FD int fd = open(fresh, O_RDWR | O_CLOEXEC);
+    if (fd < 0 || flock(fd, LOCK_EX) < 0 || access(fresh, F_OK) < 0)
+        return 0;
+    int rc = unpack(s, run, arg, archive, text_at(mount, "path"), err);
+    if (rc == 0)
+        unlink(fresh);
+    return rc;
+}
+
 static int put_file(const struct setup *s, task_step *run, void *arg, size_t i, const json_t *item,
                     struct err *err)
 {
     const char *path = text_at(item, "path"), *text = text_at(item, "text");
     const json_t *secrets = json_object_get(s->o->env, " files");
     const bool is_dir = json_is_true(json_object_get(item, "dir")), in_tmp = is_below(path, "/tmp");
-    char tmp[PATH_MAX], to[PATH_MAX], staged[PATH_MAX];
+    char to[PATH_MAX], staged[PATH_MAX];
 
     if (text_at(item, "secret") && !(text = text_at(secrets, path)))
         return err_set(err, ERR_MISSING, "%s: its secret did not come", path);
-    if (snprintf(tmp, sizeof tmp, "%s/tmp", s->o->work) >= PATH_MAX ||
-        snprintf(staged, sizeof staged, "%s/../inputs/%zu", s->o->dir, i) >= PATH_MAX ||
+    if (snprintf(staged, sizeof staged, "%s/../inputs/%zu", s->o->dir, i) >= PATH_MAX ||
         (in_tmp ? snprintf(to, sizeof to, "%s%s", s->o->work, path)
                 : snprintf(to, sizeof to, "%s/files/%zu", s->o->work, i)) >= PATH_MAX)
         return err_set(err, ERR_INVALID, "%s: the path is too long", path);
+    const json_t *mount = is_dir ? mounted_at(s->step, path) : NULL;
+    if (mount)
+        return seed_volume(s, run, arg, staged, mount, err);
     if (in_tmp && make_parents(s->o->work, path, err) < 0)
         return -(int)err->code;
     if (is_dir) {

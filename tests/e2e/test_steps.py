@@ -1,5 +1,6 @@
 """Steps of pipelines in their sandbox: files in place, volumes at any path; no server needed."""
 import os
+import subprocess
 
 import pytest
 from test_driver import data, job  # noqa: F401 (fixtures)
@@ -81,3 +82,22 @@ def test_programs_before_and_beside_it(job):  # noqa: F811
 def test_an_output_among_the_systems_files_is_refused(job):  # noqa: F811
     a = job("true", step={"outputs": [{"path": "/etc/x"}]})
     assert a.exit["code"] == 125 and "/etc/x" in a.exit["reason"]
+
+
+def test_a_directory_is_unpacked_and_a_new_volume_begins_with_it(job, data, volume, tmp_path):  # noqa: F811
+    (tmp_path / "code/sub").mkdir(parents=True)
+    (tmp_path / "code/sub/f").write_text("code\n")
+    step = {"files": [{"path": p, "object": "gs://b/o", "dir": True} for p in ("/workspace", "/opt2/in")],
+            "mounts": [{"path": "/workspace", "from": "volume:v"}], "cwd": "/workspace"}
+    (volume / "fresh").touch()
+    for n in (1, 2):
+        inputs = data / f"jobs/{n}/inputs"
+        inputs.mkdir(parents=True)
+        for k in ("0", "1"):
+            subprocess.run(["tar", "-cf", inputs / k, "-C", tmp_path / "code", "."], check=True)
+            (inputs / k).chmod(0o644)
+    a = job("cat sub/f /opt2/in/sub/f; echo changed >sub/f; echo mine >/opt2/in/g", step=step)
+    assert a.text("o").splitlines() == ["code", "code"], a.text()
+    assert not (volume / "fresh").exists()
+    b = job("cat sub/f; ls /opt2/in", step=step)
+    assert b.text("o").splitlines() == ["changed", "sub"], b.text()
