@@ -85,6 +85,16 @@ int jobs_events(struct server *s, const char *project, const char *name, int64_t
 /* A number that grows with every event of any job; http_wake is called when it has. */
 int64_t jobs_clock(struct server *s);
 
+/* Every event of any job after `after`, in order; `each` non-zero ends it before that one. *out_last:
+ * the last that was given. `job` is a job's uid; what is pointed to lives until `each` returns. */
+struct job_news {
+    int64_t seq, job;
+    double t;
+    const char *type, *body;    /* body: JSON */
+};
+int jobs_news(struct server *s, int64_t after, int (*each)(void *arg, const struct job_news *n),
+              void *arg, int64_t *out_last, struct err *err);
+
 /* The directory of the job's newest attempt ("" when there is none): logs are there. */
 int jobs_dir(struct server *s, const char *project, const char *name, char *out, size_t size,
              struct err *err);
