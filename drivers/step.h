@@ -33,7 +33,8 @@ int step_prepare(const struct task_order *o, task_step *run, void *arg, struct t
                  struct err *err);
 
 /* What an attempt that has ended left at `path`: a file or a directory, opened so that nothing a job
- * puts there leads elsewhere. ERR_MISSING: nothing; ERR_DENIED: a link, a pipe, a device. */
+ * puts there leads elsewhere. ERR_MISSING: nothing; ERR_DENIED: a link, a pipe, a device. A
+ * directory is kept as a tar (base/tar.h), which is what "dir" of a file unpacks. */
 struct step_place {
     const char *dir, *data_dir, *project;
     const json_t *step;
