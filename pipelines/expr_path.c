@@ -197,7 +197,7 @@ int expr_json_path(struct expr_run *r, const json_t *doc, const char *path, json
     struct walk w = { r, json_array(), false };
     OWN_MEM char *text = NULL;
     int rc = 0;
-    size_t n;
+    size_t n = 0;
 
     json_array_append(w.now, (json_t *)doc);
     while (isspace((unsigned char)*path))
