@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <ftw.h>
 #include <string.h>
+#include <sys/eventfd.h>
 
 #include "base/buf.h"
 #include "base/clock.h"
@@ -42,9 +43,8 @@ static void tell(struct server *s)
 {
     if (s->queue)
         queue_wake(s->queue);
-    void (*heard)(struct server *) = s->jobs_heard;
-    if (heard)
-        heard(s);
+    if (s->heard_fd > 0)
+        eventfd_write(s->heard_fd, 1);
     if (s->http)
         http_wake(s);
 }

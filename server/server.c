@@ -285,6 +285,9 @@ void server_stop(struct server *s, int drain_ms)
     stop_parts(s);
     http_free(s->http);         /* last: the scheduler wakes it */
     s->http = NULL;
+    if (s->heard_fd > 0)        /* after all who write to it */
+        close(s->heard_fd);
+    s->heard_fd = 0;
     if (s->lock_fd >= 0)
         close(s->lock_fd);
     s->lock_fd = -1;

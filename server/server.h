@@ -25,7 +25,7 @@ struct server {
     struct queue *queue;        /* the scheduler's thread */
     struct runs *runs;          /* of pipelines; NULL where there are none (pipelines/runs.h) */
     const struct server_part *const *more;      /* what was handed in, and started */
-    void (*_Atomic jobs_heard)(struct server *s);       /* called after events of jobs; NULL: none */
+    int heard_fd;               /* an eventfd, written after events of jobs; 0: nobody listens */
     struct http *_Atomic http;
     char address[128];          /* "http://127.0.0.1:8470": what jobs are told */
     double load_limit;          /* of the cores; 0.9 */
