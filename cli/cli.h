@@ -68,6 +68,7 @@ struct command {
     X(submit) \
     X(jobs) \
     X(storage) \
+    X(image) \
     X(env) \
     X(project) \
     X(secret) \
