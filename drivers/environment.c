@@ -84,23 +84,6 @@ int environment_check_requirement(const char *text, struct err *err)
 
 /* ------------------------------------------------------------------ steps */
 
-static bool has_uv(char *out)
-{
-    const char *path = getenv("PATH");
-    for (const char *p = path ? path : ""; *p;) {
-        size_t n = strcspn(p, ":");
-        char file[PATH_MAX];
-        snprintf(file, sizeof file, "%.*s/uv", (int)n, p);
-        OWN_MEM char *real = realpath(file, NULL);
-        if (real && access(real, X_OK) == 0) {
-            snprintf(out, PATH_MAX, "%s", real);
-            return true;
-        }
-        p += n + (p[n] == ':');
-    }
-    return false;
-}
-
 struct layer {
     const struct environment_request *r;
     const char *base;           /* of a top layer; NULL: this is the base */
@@ -333,7 +316,7 @@ static int make_layer(const struct environment_request *r, const char *key, cons
     snprintf(l->path, sizeof l->path, "%.*s/%s", PATH_MAX - 80, envs, key);
     snprintf(l->tmp, sizeof l->tmp, "%.*s/%s.tmp", PATH_MAX - 80, envs, key);
     /* uv does not see the packages of the system, and would fetch again what is there. */
-    if (r->runtime->system || !has_uv(l->uv))
+    if (r->runtime->system || !runtimes_program("uv", l->uv))
         l->uv[0] = '\0';
     if (mkdir(envs, 0700) < 0 && errno != EEXIST)
         return err_set(err, ERR_IO, "%s: %s", envs, strerror(errno));

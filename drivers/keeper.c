@@ -31,6 +31,7 @@
 #include "base/clock.h"
 #include "base/files.h"
 #include "base/own.h"
+#include "drivers/container.h"
 #include "drivers/journal.h"
 #include "drivers/sandbox.h"
 #include "drivers/task.h"
@@ -367,7 +368,7 @@ static int run_program(struct keeper *k, struct task *t, struct limits_group *li
         rc = err_set(err, ERR_AGAIN, "no pipes for a job: %s", strerror(errno));
     s.out = p.to[0];
     s.err = p.to[1];
-    s.limits = limits;
+    s.limits = t->outside ? NULL : limits;
     if (rc == 0)
         rc = sandbox_start(&s, &k->run, err);
     close_all(p.to);
@@ -375,7 +376,7 @@ static int run_program(struct keeper *k, struct task *t, struct limits_group *li
         k->deadline = 0;
         watch(k, &p, t, &o, started);
         /* A stop that came between two programs must still be seen by the next. */
-        sandbox_end(&k->run, k->task_order.confined);
+        sandbox_end(&k->run, s.confined);
         drain_output(k, &p);
         o.ended = clock_wall();
         *out = o;
@@ -441,7 +442,8 @@ static void say_reason(const struct task *t, const struct outcome *o,
     else if (o->cause == NO_PROGRAM)
         snprintf(out, size, "cannot run %s: %s", t->argv_list[0], strerror(o->error));
     else if (o->cause == NOT_SET_UP)
-        snprintf(out, size, "its sandbox could not be made: %s", o->text);
+        snprintf(out, size, "its %s could not be made: %s",
+                 t->container[0] ? "container" : "sandbox", o->text);
     else if (out_of_memory && !(WIFEXITED(o->status) && WEXITSTATUS(o->status) == 0)) {
         limits_print_bytes(t->limits.memory, bytes, sizeof bytes);
         snprintf(out, size, "killed: needed more than its %s of memory", bytes);
@@ -531,10 +533,34 @@ static void say_notes(struct keeper *k)
     journal_flush(k->journal);
 }
 
+/* What podman knows better than its own exit code. True: there was no memory left for it. */
+static bool take_container_end(const struct task *t, const struct limits_group *limits,
+                               struct outcome *o)
+{
+    struct container_end e;
+
+    container_end(t, &e);
+    if (e.started)
+        o->started = e.at;
+    if (o->cause != ENDED_ITSELF)
+        return false;
+    if (!e.started) {
+        o->cause = NOT_SET_UP;
+        o->started = 0;
+        snprintf(o->text, sizeof o->text, "the log's last lines say why");
+        return false;
+    }
+    o->status = e.code > 128 && e.code < 128 + NSIG ? e.code - 128 : (e.code & 255) << 8;
+    return e.out_of_memory ||
+           (WIFSIGNALED(o->status) && WTERMSIG(o->status) == SIGKILL &&
+            limits_out_of_memory(limits));
+}
+
 static int run_job(struct keeper *k, struct err *err)
 {
     OWN(limits_group) limits = NULL;
     struct task t = { 0 };
+    struct container container;
     struct outcome o;
     char name[200], reason[256];
     int grace_ms;
@@ -543,17 +569,23 @@ static int run_job(struct keeper *k, struct err *err)
         k->stopping = true;
         return err_set(err, ERR_CONFLICT, "stopped before it began");
     }
+    if (container_choose(&k->task_order, run_step, k, &container, err) < 0)
+        return -(int)err->code;
+    k->task_order.container = &container;
     say_notes(k);
     if (task_make(&k->task_order, run_step, k, &t, err) < 0)
         return -(int)err->code;
     group_name(k, name, sizeof name);
     int rc = limits_open(name, &t.limits, &limits, err);
     k->limits = limits;
+    if (rc == 0 && t.container[0])
+        container_limit(&t, &k->task_order, limits);
     if (rc == 0)
         rc = run_program(k, &t, limits, tell_running, &o, err);
     k->limits = NULL;
     if (rc == 0) {
-        bool out_of_memory = limits_out_of_memory(limits);
+        bool out_of_memory = t.container[0] ? take_container_end(&t, limits, &o)
+                                            : limits_out_of_memory(limits);
         say_reason(&t, &o, out_of_memory, reason, sizeof reason);
         if (*reason)
             journal_say(k->journal, "%s", reason);

@@ -23,6 +23,7 @@ struct limits_group {
     char path[N_CONTROLLERS][512];      /* "": not limited by a group; version 2: [0] alone */
     int join[N_CONTROLLERS];    /* open `tasks`, -1: none */
     int cgroup;                 /* version 2: the group's directory; -1: none */
+    const char *below;          /* limits_parent: in `path`; NULL: nobody asked */
 };
 
 /* ------------------------------------------------------------------ small files */
@@ -104,13 +105,47 @@ static void remove_group(const char *path, const char *list)
     }
 }
 
+/* A group and those in it, which are empty: what made them is dead. */
+static void remove_nested(const char *path)
+{
+    DIR *d = opendir(path);
+    struct dirent *e;
+
+    while (d && (e = readdir(d))) {
+        char inner[800];
+        snprintf(inner, sizeof inner, "%.500s/%.255s", path, e->d_name);
+        if (e->d_type == DT_DIR && e->d_name[0] != '.')
+            remove_nested(inner);
+    }
+    if (d)
+        closedir(d);
+    rmdir(path);
+}
+
+/* Of version 1 in every hierarchy: who was told of a parent makes it in all of them. */
+static void remove_everywhere(const char *below)
+{
+    DIR *d = opendir("/sys/fs/cgroup");
+    struct dirent *e;
+
+    while (d && (e = readdir(d))) {
+        char path[800];
+        snprintf(path, sizeof path, "/sys/fs/cgroup/%.255s%.500s", e->d_name, below);
+        if (e->d_name[0] != '.')
+            remove_nested(path);
+    }
+    if (d)
+        closedir(d);
+}
+
 static bool make_v1(struct limits_group *g, enum controller c, const char *name)
 {
     char own[300];
     const char *const roots[] = { own, "" };
     if (own_path(controllers[c], own, sizeof own) < 0)
         return false;
-    for (int i = !strcmp(own, "/"); i < 2; i++) {
+    /* A parent of groups has the same path in every hierarchy; our own may differ. */
+    for (int i = g->limits.nested || !strcmp(own, "/"); i < 2; i++) {
         char *path = g->path[c];
         snprintf(path, sizeof g->path[c], "/sys/fs/cgroup/%s%s/%s", controllers[c], roots[i], name);
         if (mkdir(path, 0755) < 0 && errno != EEXIST)
@@ -224,9 +259,13 @@ void limits_free(struct limits_group *g)
         return;
     if (g->cgroup >= 0)
         close(g->cgroup);
+    if (g->below && g->version == 1)
+        remove_everywhere(g->below);
     for (int c = 0; c < N_CONTROLLERS; c++) {
         if (g->join[c] >= 0)
             close(g->join[c]);
+        if (g->path[c][0] && g->below && g->version == 2)
+            remove_nested(g->path[c]);
         if (g->path[c][0])
             remove_group(g->path[c], g->version == 2 ? "cgroup.procs" : "tasks");
     }
@@ -248,7 +287,7 @@ static void sweep_folder(const char *base)
         long pid = strtol(number + 1, NULL, 10);
         snprintf(path, sizeof path, "%.400s/%.255s", base, e->d_name);
         if (pid > 0 && kill((pid_t)pid, 0) < 0 && errno == ESRCH)
-            rmdir(path);        /* refused while anything is in it */
+            remove_nested(path);        /* refused while anything is in it */
     }
     if (d)
         closedir(d);
@@ -258,9 +297,15 @@ void limits_sweep(void)
 {
     char own[300], base[400];
 
+    DIR *d = opendir("/sys/fs/cgroup");
+    for (struct dirent *e; d && (e = readdir(d));) {    /* containers have them everywhere */
+        snprintf(base, sizeof base, "/sys/fs/cgroup/%.255s", e->d_name);
+        if (e->d_name[0] != '.')
+            sweep_folder(base);
+    }
+    if (d)
+        closedir(d);
     for (int c = 0; c < N_CONTROLLERS; c++) {
-        snprintf(base, sizeof base, "/sys/fs/cgroup/%s", controllers[c]);
-        sweep_folder(base);
         if (own_path(controllers[c], own, sizeof own) == 0 && strcmp(own, "/")) {
             snprintf(base, sizeof base, "/sys/fs/cgroup/%s%s", controllers[c], own);
             sweep_folder(base);
@@ -309,9 +354,35 @@ int limits_join(const struct limits_group *g)
     return 0;
 }
 
+const char *limits_parent(struct limits_group *g)
+{
+    static const char root[] = "/sys/fs/cgroup";
+
+    if (g->version == 2)
+        return g->below = g->path[0] + strlen(root);
+    for (int c = 0; c < N_CONTROLLERS; c++) {
+        const char *below = g->path[c] + strlen(root) + 1 + strlen(controllers[c]);
+        if (!g->path[c][0])
+            continue;
+        if (g->below && strcmp(g->below, below))
+            return g->below = NULL;
+        g->below = below;
+    }
+    return g->below;
+}
+
+/* Version 1 counts what it kills in the group that it lived in, and that is gone. What is left to
+ * see is that there was no room; whether anything was killed the caller knows. */
+static bool was_full(const struct limits_group *g)
+{
+    return g->limits.memory && limits_memory_peak(g) > g->limits.memory - (1 << 20);
+}
+
 bool limits_out_of_memory(const struct limits_group *g)
 {
     char text[1024];
+    if (g->version == 1 && g->below)
+        return was_full(g);
     if (g->version == 2)
         return get(g->path[0], "memory.events", text, sizeof text) == 0 &&
                number_of(text, "oom_kill") > 0;

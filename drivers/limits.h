@@ -18,6 +18,7 @@ struct limits {
     long long memory;           /* bytes, of all its processes together */
     double cpu;                 /* processors */
     int pids;                   /* processes and threads */
+    bool nested;                /* groups will be made inside (limits_parent) */
 };
 
 struct limits_group;
@@ -39,7 +40,12 @@ int limits_cgroup(const struct limits_group *g);
 int limits_join(const struct limits_group *g);
 int limits_set_cpu(struct limits_group *g, double cpu);
 
-/* Was something in it killed for want of memory? */
+/* For one that makes groups of its own inside this one, as containers have: its path below the root
+ * of every hierarchy; borrowed; NULL: there is none. The processes must not join it themselves. */
+const char *limits_parent(struct limits_group *g);
+
+/* Was something in it killed for want of memory? A group that limits_parent was asked of may only
+ * know that there was none left: ask where a program was killed. */
 bool limits_out_of_memory(const struct limits_group *g);
 long long limits_memory_peak(const struct limits_group *g);     /* bytes; -1: not known */
 

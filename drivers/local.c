@@ -29,6 +29,7 @@
 #include <unistd.h>
 
 #include "base/own.h"
+#include "drivers/container.h"
 #include "drivers/keeper.h"
 #include "drivers/runtimes.h"
 #include "drivers/sandbox.h"
@@ -134,8 +135,9 @@ static int spawn_between(void *arg)
  * are, nothing else. */
 static bool may_know(const char *variable)
 {
-    static const char *const names[] = { "PATH=", "HOME=", "XDG_CACHE_HOME=", "MUSTER_DATA=",
+    static const char *const names[] = { "PATH=", "HOME=", "XDG_", "MUSTER_DATA=",
                                          "MUSTER_FAULT=", "PIP_", "UV_", "SSL_CERT_",
+                                         "CONTAINERS_", "DBUS_SESSION_BUS_ADDRESS=",
                                          "REQUESTS_CA_BUNDLE=", "http_proxy=", "https_proxy=",
                                          "no_proxy=" };
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
@@ -469,11 +471,28 @@ static int check_in_child(struct err *err)
     return -(int)said.code;
 }
 
+/* Nobody waits for podman. */
+static void sweep_containers(void)
+{
+    pid_t pid = fork();
+    if (pid == 0) {
+        syscall(SYS_close_range, 3, ~0u, 0);
+        if (fork() == 0) {
+            setsid();
+            container_sweep();
+        }
+        _exit(0);
+    }
+    while (pid > 0 && waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+        ;
+}
+
 int driver_local_check(const char *data_dir, struct err *err)
 {
     if (check_in_child(err) < 0 || runtimes_write(data_dir, err) < 0)
         return -(int)err->code;
     limits_sweep();
+    sweep_containers();
     make_spare();
     return 0;
 }

@@ -1,4 +1,4 @@
-/* drivers/runtimes.c - what stands here for a runtime version or an image of the cloud */
+/* drivers/runtimes.c - what stands here for a runtime, an image or a scale tier of the cloud */
 #include "drivers/runtimes.h"
 
 #include <errno.h>
@@ -14,19 +14,38 @@
 #include "drivers/journal.h"
 #include "spec/yaml.h"
 
+/* Also for a table of before, which has no such part. */
+#define TIERS                                                                                    \
+    "# What a scale tier is here: how many workers, and for each of them cores (cpu), memory "   \
+    "(2Gi)\n"                                                                                    \
+    "# and GPUs (gpu), as far as they are here. A tier that has no row is refused.\n"            \
+    "tiers:\n"                                                                                   \
+    "  BASIC: {workers: 1}\n"                                                                    \
+    "  STANDARD_1: {workers: 5}\n"                                                               \
+    "  PREMIUM_1: {workers: 20}\n"                                                               \
+    "  BASIC_GPU: {workers: 1, gpu: 1}\n"                                                        \
+    "  CUSTOM: {}\n"
+
 static const char defaults[] =
-    "# What runs here in place of AI Platform's runtimes and images. Edit it: it is read for each "
-    "job.\n"
+    "# What runs here in place of AI Platform's runtimes, images and scale tiers. Edit it: it is "
+    "read for\n"
+    "# each job.\n"
     "#\n"
-    "# A row may say\n"
+    "# A row of runtimes and images may say\n"
     "#   python: python3.9          a name that is looked up, or a path; default: the Python asked "
     "for,\n"
     "#                              or python3 where that is not installed\n"
     "#   system: true               the packages of that Python's own installation are seen\n"
     "#   requirements: [torch]      what is installed before the job's own requirements\n"
-    "# A row that is missing is as one that says nothing; an image matches the longest row that "
-    "it\n"
-    "# begins with.\n"
+    "# A runtime that has no row is as one whose row says nothing. An image goes by the longest "
+    "row that\n"
+    "# it begins with. One that podman has on this machine is run as a container, with a row or "
+    "without;\n"
+    "# of that a row may say\n"
+    "#   pull: true                 fetch the image from its registry when it is not here\n"
+    "#   container: false           never run it as a container\n"
+    "#   user: image                run it as the user that the image names (root, mostly), not as "
+    "nobody\n"
     "runtimes:\n"
     "  \"1.13\": {}\n"
     "  \"1.14\": {}\n"
@@ -45,7 +64,8 @@ static const char defaults[] =
     "  gcr.io/cloud-ml-public/training/: {}\n"
     "  us-docker.pkg.dev/vertex-ai/training/pytorch-: {system: true, requirements: [torch, "
     "\"numpy<2\"]}\n"
-    "  us-docker.pkg.dev/vertex-ai/training/: {}\n";
+    "  us-docker.pkg.dev/vertex-ai/training/: {}\n"
+    TIERS;
 
 static int table_path(const char *data_dir, char *out, struct err *err)
 {
@@ -62,6 +82,17 @@ int runtimes_write(const char *data_dir, struct err *err)
     return access(path, F_OK) == 0 ? 0 : files_write(path, defaults, sizeof defaults - 1, err);
 }
 
+static int read_table(const char *data_dir, char *path, struct value **out, struct err *err)
+{
+    OWN_MEM char *text = NULL;
+    size_t n;
+
+    if (table_path(data_dir, path, err) < 0 || runtimes_write(data_dir, err) < 0 ||
+        files_read(path, YAML_BYTES_MAX, &text, &n, err) < 0)
+        return -(int)err->code;
+    return yaml_parse(text, n, path, NULL, out, err);
+}
+
 /* ------------------------------------------------------------------ rows */
 
 static const struct value *find_image(const struct value *images, const char *image)
@@ -74,23 +105,123 @@ static const struct value *find_image(const struct value *images, const char *im
     return best;
 }
 
+static const char *word_of(const struct value *row, const char *key)
+{
+    const struct value *v = row ? value_find(row, key) : NULL;
+    return v && v->text ? v->text : "";
+}
+
+static int check_row(const struct value *row, const char *path, struct err *err)
+{
+    return !row || row->kind == VALUE_MAP || value_is_null(row)
+               ? 0
+               : err_set(err, ERR_INVALID,
+                         "%s:%d: a row is a map: {python: ..., requirements: [...]}", path,
+                         row->line);
+}
+
 static int read_row(const struct value *row, const char *path, struct runtime *out,
                     const char **out_python, struct err *err)
 {
-    const struct value *system = row ? value_find(row, "system") : NULL;
     const struct value *python = row ? value_find(row, "python") : NULL;
     const struct value *list = row ? value_find(row, "requirements") : NULL;
 
-    if (row && row->kind != VALUE_MAP && !value_is_null(row))
-        return err_set(err, ERR_INVALID,
-                       "%s:%d: a row is a map: {python: ..., requirements: [...]}", path,
-                       row->line);
-    out->system = system && system->text && !strcmp(system->text, "true");
+    if (check_row(row, path, err) < 0)
+        return -(int)err->code;
+    out->system = !strcmp(word_of(row, "system"), "true");
     *out_python = python ? python->text : NULL;
     for (const struct value *v = list && list->kind == VALUE_LIST ? list->child : NULL; v;
          v = v->next)
         if (v->text)
             json_array_append_new(out->requirements, json_string(v->text));
+    return 0;
+}
+
+int runtimes_image(const char *data_dir, const char *image, struct runtime_image *out,
+                   struct err *err)
+{
+    char path[PATH_MAX];
+    OWN(value) table = NULL;
+
+    if (read_table(data_dir, path, &table, err) < 0)
+        return -(int)err->code;
+    const struct value *row = find_image(value_find(table, "images"), image);
+    if (check_row(row, path, err) < 0)
+        return -(int)err->code;
+    *out = (struct runtime_image){ .has_row = row != NULL,
+                                   .pull = !strcmp(word_of(row, "pull"), "true"),
+                                   .never = !strcmp(word_of(row, "container"), "false"),
+                                   .own_user = !strcmp(word_of(row, "user"), "image") };
+    return 0;
+}
+
+/* ------------------------------------------------------------------ scale tiers */
+
+/* "2Gi" in bytes; -1: it is no size. */
+static double bytes_of(const char *text)
+{
+    static const struct { const char *unit; double times; } units[] = {
+        { "", 1 }, { "Ki", 1024.0 }, { "Mi", 1048576.0 }, { "Gi", 1073741824.0 },
+        { "Ti", 1099511627776.0 }, { "k", 1e3 }, { "M", 1e6 }, { "G", 1e9 }, { "T", 1e12 } };
+    char *end;
+    double n = strtod(text, &end);
+    for (size_t i = 0; end != text && i < sizeof units / sizeof units[0]; i++)
+        if (!strcmp(end, units[i].unit))
+            return n * units[i].times;
+    return -1;
+}
+
+static int read_tier(const struct value *row, const char *path, json_t *tiers, struct err *err)
+{
+    static const struct { const char *key; double min, max; } keys[] = {
+        { "workers", 1, 1000 }, { "gpu", 0, 64 }, { "cpu", 0.001, 4096 }, { "memory", 0, 1e15 } };
+    json_t *tier = json_object();
+
+    json_object_set_new(tiers, row->key, tier);
+    if (row->kind != VALUE_MAP && !value_is_null(row))
+        return err_set(err, ERR_INVALID, "%s:%d: a tier is a map: {workers: 5, gpu: 1}", path,
+                       row->line);
+    for (const struct value *v = row->child; v; v = v->next) {
+        size_t i = 0;
+        while (i < 4 && strcmp(keys[i].key, v->key))
+            i++;
+        double n = i < 4 && v->text ? bytes_of(v->text) : -1;
+        if (i == 4)
+            return err_set(err, ERR_INVALID,
+                           "%s:%d: \"%.40s\": a tier has workers, cpu, memory and gpu", path,
+                           v->line, v->key);
+        if (!(n >= keys[i].min && n <= keys[i].max))
+            return err_set(err, ERR_INVALID, "%s:%d: %s: takes a number from %g to %g", path,
+                           v->line, v->key, keys[i].min, keys[i].max);
+        json_object_set_new(tier, v->key, json_real(n));
+    }
+    return 0;
+}
+
+int runtimes_tiers(const char *data_dir, json_t **out, struct err *err)
+{
+    char path[PATH_MAX];
+    OWN(value) table = NULL;
+    OWN(value) own = NULL;
+    OWN_JSON json_t *tiers = json_object();
+
+    if (!tiers)
+        return err_set(err, ERR_NOMEM, "no memory for scale tiers");
+    if (data_dir && read_table(data_dir, path, &table, err) < 0)
+        return -(int)err->code;
+    const struct value *rows = table ? value_find(table, "tiers") : NULL;
+    if (!rows) {
+        if (yaml_parse(TIERS, strlen(TIERS), "tiers", NULL, &own, err) < 0)
+            return -(int)err->code;
+        rows = value_find(own, "tiers");
+    }
+    if (rows->kind != VALUE_MAP)
+        return err_set(err, ERR_INVALID, "%s:%d: tiers: takes a map of names to rows", path,
+                       rows->line);
+    for (const struct value *row = rows->child; row; row = row->next)
+        if (read_tier(row, path, tiers, err) < 0)
+            return -(int)err->code;
+    *out = TAKE(tiers);
     return 0;
 }
 
@@ -165,6 +296,23 @@ static int find_python(const char *asked, const char *row, struct runtime *out, 
                    row ? row : "python3");
 }
 
+bool runtimes_program(const char *name, char *out)
+{
+    const char *path = getenv("PATH");
+    for (const char *p = path && *path ? path : "/usr/local/bin:/usr/bin:/bin"; *p;) {
+        size_t n = strcspn(p, ":");
+        char file[PATH_MAX];
+        snprintf(file, sizeof file, "%.*s/%s", (int)n, p, name);
+        OWN_MEM char *real = realpath(file, NULL);
+        if (real && access(real, X_OK) == 0) {
+            snprintf(out, PATH_MAX, "%s", real);
+            return true;
+        }
+        p += n + (p[n] == ':');
+    }
+    return false;
+}
+
 int runtimes_find(const char *data_dir, const json_t *python, const char *image,
                   struct journal *journal, struct runtime *out, struct err *err)
 {
@@ -172,14 +320,10 @@ int runtimes_find(const char *data_dir, const json_t *python, const char *image,
     const char *asked = json_string_value(json_object_get(python, "python"));
     const char *row_python = NULL;
     char path[PATH_MAX];
-    OWN_MEM char *text = NULL;
     OWN(value) table = NULL;
-    size_t n;
     struct runtime r = { .requirements = json_array() };
 
-    if (table_path(data_dir, path, err) < 0 || runtimes_write(data_dir, err) < 0 ||
-        files_read(path, YAML_BYTES_MAX, &text, &n, err) < 0 ||
-        yaml_parse(text, n, path, NULL, &table, err) < 0)
+    if (read_table(data_dir, path, &table, err) < 0)
         goto failed;
     const struct value *images = value_find(table, "images"),
                        *runtimes = value_find(table, "runtimes");
@@ -189,8 +333,8 @@ int runtimes_find(const char *data_dir, const json_t *python, const char *image,
         find_python(asked, row_python, &r, err) < 0)
         goto failed;
     if (image)
-        journal_say(journal, "image %s is not used: Python %s of this machine is, in a sandbox",
-                    image, r.version);
+        journal_say(journal, "in place of the image: Python %s of this machine, in a sandbox",
+                    r.version);
     else if (runtime || (asked && strcmp(asked, r.version)))
         journal_say(journal, "asked for%s%s%s%s%s; Python %s of this machine is used%s",
                     runtime ? " runtime " : "", runtime ? runtime : "", runtime && asked ? "," : "",

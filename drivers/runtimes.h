@@ -1,8 +1,9 @@
-/* drivers/runtimes.h - what stands here for a runtime version or an image of the cloud
+/* drivers/runtimes.h - what stands here for a runtime, an image or a scale tier of the cloud
  *
  * DATA/runtimes.yaml is a table that the user may edit; it is written with its defaults when it
  * is not there. A row says which Python to take, whether the packages of the system are seen,
- * and what to install. What was taken in place of what was asked for is said in the job's log.
+ * and what to install; of an image also whether it may be fetched; of a tier what a job may have.
+ * What was taken in place of what was asked for is said in the job's log.
  */
 #ifndef MUSTER_DRIVERS_RUNTIMES_H
 #define MUSTER_DRIVERS_RUNTIMES_H
@@ -28,5 +29,22 @@ int runtimes_write(const char *data_dir, struct err *err);
 /* For `python` (a job's "python" object) and `image` (NULL: none). */
 int runtimes_find(const char *data_dir, const json_t *python, const char *image,
                   struct journal *journal, struct runtime *out, struct err *err);
+
+/* What the table says of an image as a container (drivers/container.h). */
+struct runtime_image {
+    bool has_row;
+    bool pull;                  /* may be fetched */
+    bool never;                 /* its row stands for it even where it is here */
+    bool own_user;              /* runs as the user whom it names itself */
+};
+int runtimes_image(const char *data_dir, const char *image, struct runtime_image *out,
+                   struct err *err);
+
+/* {"STANDARD_1": {"workers": 5, "cpu", "memory", "gpu"}, ...}: numbers, those that the row has;
+ * yours. `data_dir` NULL, or a table without tiers: the defaults. */
+int runtimes_tiers(const char *data_dir, json_t **out, struct err *err);
+
+/* A program of PATH, as a path without symbolic links (PATH_MAX bytes); false: there is none. */
+bool runtimes_program(const char *name, char *out);
 
 #endif

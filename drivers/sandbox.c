@@ -215,6 +215,30 @@ static void finish(const struct init *in, int status)
     _exit(0);
 }
 
+/* The keeper is dead. */
+__attribute__((noreturn))
+static void clean_up(const struct init *in)
+{
+    if (in->s->abandoned) {
+        tree_kill_below(getpid());
+        pid_t pid = fork();
+        if (pid == 0) {
+            sigset_t none;
+            int null = open("/dev/null", O_RDWR);
+            for (int fd = 0; fd < 3; fd++)
+                dup2(null, fd);
+            syscall(SYS_close_range, 3, ~0u, 0);
+            sigemptyset(&none);
+            sigprocmask(SIG_SETMASK, &none, NULL);
+            execve(in->s->abandoned[0], (char *const *)in->s->abandoned, in->s->env);
+            _exit(127);
+        }
+        while (pid > 0 && waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+            ;
+    }
+    finish(in, SIGKILL);
+}
+
 __attribute__((noreturn))
 static void watch_program(struct init *in, int signals)
 {
@@ -230,10 +254,12 @@ static void watch_program(struct init *in, int signals)
         struct signalfd_siginfo got;
         while (read(signals, &got, sizeof got) == sizeof got)
             if (got.ssi_signo == SIGTERM)       /* not confined: the keeper is dead */
-                finish(in, SIGKILL);
+                clean_up(in);
         char word[64] = "";
         ssize_t n = recv(in->talk, word, sizeof word - 1, MSG_DONTWAIT);
-        if (n == 0 || word[0] == 'K')
+        if (n == 0)
+            clean_up(in);
+        if (word[0] == 'K')
             finish(in, SIGKILL);
         if (word[0] == 'R')
             in->resizer = start_resizer(in->s, word + 1);

@@ -40,6 +40,8 @@ struct sandbox {
     int n_paths;
     bool confined, network;
     int out, err;               /* where standard output and error go */
+    const char *const *abandoned;       /* not confined: what init runs when the keeper has died;
+                                           NULL: nothing */
     const char *resize[3];      /* native training: program, "resize", run directory; NULL: none */
     const struct limits_group *limits;
 };

@@ -13,6 +13,7 @@
 #include "base/buf.h"
 #include "base/files.h"
 #include "base/own.h"
+#include "drivers/container.h"
 #include "drivers/journal.h"
 #include "drivers/step.h"
 #include "spec/spec.h"
@@ -199,8 +200,10 @@ static int make_command(const struct task_order *o, task_step *step, void *arg, 
     const json_t *command = json_object_get(o->spec, "command"), *word;
     size_t i;
 
-    if (!json_array_size(command))
-        return err_set(err, ERR_INVALID, "command: say which program to run, as a list of words");
+    if (!json_array_size(command) || json_is_true(json_object_get(o->spec, "entrypoint")))
+        return err_set(err, ERR_INVALID, "command: say which program to run, as a list of words%s",
+                       json_object_get(o->spec, "image")
+                           ? " (its image, whose own program that would be, is not run here)" : "");
     json_array_foreach((json_t *)command, i, word) {
         if (!json_is_string(word))
             return err_set(err, ERR_INVALID, "command[%zu]: must be a text", i);
@@ -331,7 +334,9 @@ int task_make(const struct task_order *o, task_step *step, void *arg, struct tas
             continue;
         if (init_job(&t, o, err) < 0)
             return -(int)err->code;
-        if (kinds[i].make(o, step, arg, &t, err) < 0) {
+        int rc = o->container && o->container->run
+            ? container_make(o, o->container, &t, err) : kinds[i].make(o, step, arg, &t, err);
+        if (rc < 0) {
             task_done(&t);
             return -(int)err->code;
         }
@@ -369,7 +374,7 @@ int task_fill(struct task *t, const struct task_order *o, struct sandbox *out, s
 {
     struct sandbox s = { .cwd = t->cwd,
                          .hide = { o->data_dir, home_of(t) },
-                         .confined = o->confined,
+                         .confined = o->confined && !t->outside,
                          .network = t->network };
     const char *name;
     json_t *value;
@@ -400,6 +405,12 @@ int task_fill(struct task *t, const struct task_order *o, struct sandbox *out, s
         s.resize[0] = t->argv_list[0];
         s.resize[1] = "resize";
         s.resize[2] = t->run_dir;
+    }
+    if (t->container[0]) {
+        const char *const words[] = { t->argv_list[0], "rm", "--force", "--time", "0", "--",
+                                      t->container, NULL };
+        memcpy(t->remove, words, sizeof words);
+        s.abandoned = t->remove;
     }
     s.argv = t->argv_list;
     s.env = t->env_list;

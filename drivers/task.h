@@ -15,6 +15,7 @@
 #include "drivers/limits.h"
 #include "drivers/sandbox.h"
 
+struct container;
 struct journal;
 
 /* What was asked for; borrowed. */
@@ -25,6 +26,7 @@ struct task_order {
     int workers;
     bool confined;
     struct journal *journal;    /* what was used in place of what was asked for is said there */
+    const struct container *container;  /* what its image comes to; NULL: not looked at */
 };
 
 struct task {
@@ -33,11 +35,14 @@ struct task {
     json_t *paths;              /* [{"path": ..., "from": ... or "fd": ..., "writable": bool}] */
     char cwd[PATH_MAX];
     bool network;
+    bool outside;               /* in no sandbox: podman makes the job's (drivers/container.h) */
+    char container[128];        /* its name; "": none */
     struct limits limits;
     double time_limit_s;        /* 0: none */
     char home[PATH_MAX];        /* of the server's user; "": root */
     char run_dir[PATH_MAX];     /* of native training, which can be resized; "": it is not */
     char **argv_list, **env_list;       /* made by task_fill */
+    const char *remove[8];      /* the same: what removes a container that its keeper has left */
 };
 
 /* Runs a step of the preparation to its end, its output in the job's log. *out_code is its exit
@@ -67,5 +72,9 @@ int task_fill(struct task *t, const struct task_order *o, struct sandbox *out, s
 /* ------------------------------------------------------------------ kinds; each in its file */
 int task_python(const struct task_order *o, task_step *step, void *arg, struct task *t,
                 struct err *err);
+/* For a step that is a command: the Python that its document asks for is what it finds on its
+ * path. */
+int task_environment(const struct task_order *o, task_step *step, void *arg, struct task *t,
+                     struct err *err);
 
 #endif
