@@ -138,7 +138,7 @@ static int read_format(const struct args *a, const struct cli *c, struct err *er
 static void greet(const char *address, const char *data_dir, const char *token)
 {
     printf("muster %s at %s, data in %s\n"
-           "  console   %s/login?token=%s\n"
+           "  console   %s/#token=%s\n"
            "  clients   eval \"$(muster env)\" and then gcloud, kfp, pandas with gs:// ... as ever\n"
            "  stop      Ctrl-C, or SIGTERM: jobs that run go on, the next start finds them\n",
            MUSTER_VERSION, address, data_dir, address, token);

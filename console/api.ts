@@ -66,6 +66,8 @@ export const api = {
   rerun: (project: string, name: string) => post(`${jobPath(project, name)}/rerun`) as Promise<Job>,
   logUrl: (project: string, name: string, of: { search?: string; tail?: number; follow?: number }) =>
     `${jobPath(project, name)}/logs${query(of)}`,
+  login: (token: string) => post('/login', { token }),
+  logout: () => post('/logout'),
   machine: () => get('/api/machine'),
   buckets: (project: string) =>
     get(`/storage/v1/b${query({ project })}`) as Promise<{ items?: Bucket[] }>,

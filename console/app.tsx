@@ -6,6 +6,7 @@ import './style.css';
 import { Bucket, Buckets } from './buckets';
 import { Compare } from './compare';
 import { Jobs } from './jobs';
+import { api } from './api';
 import { Machine } from './machine';
 import { OneJob } from './job';
 import { typing } from './view';
@@ -33,6 +34,20 @@ function Help({ close }: { close: () => void }) {
   </dialog>;
 }
 
+/* The link that `muster serve` prints has a token after its #. It leaves the address and the history
+   before anything else happens; what the browser keeps is a session of its own. */
+async function enter() {
+  const link = /^#token=(\w+)$/.exec(location.hash);
+  if (!link) return;
+  history.replaceState(null, '', '/#/jobs');
+  await api.login(link[1]).catch(() => undefined);     // the page says that nobody is logged in
+}
+
+async function leave() {
+  await api.logout().catch(() => undefined);
+  location.reload();
+}
+
 function App() {
   const [hash, setHash] = useState(location.hash);
   const [help, setHelp] = useState(false);
@@ -45,7 +60,8 @@ function App() {
       went = e.key === 'g';
       setHelp((h) => e.key === '?' ? !h : e.key === 'Escape' ? false : h);
     };
-    const moved = () => setHash(location.hash);
+    const moved = () => location.hash.startsWith('#token=') ? enter().then(() => location.reload())
+      : setHash(location.hash);
     addEventListener('keydown', key);
     addEventListener('hashchange', moved);
     return () => { removeEventListener('keydown', key); removeEventListener('hashchange', moved); };
@@ -53,11 +69,12 @@ function App() {
   return <>
     <nav><a class="brand" href="#/jobs">muster</a>
       {PAGES.map((p) => <a href={p.hash} aria-current={(hash || '#/jobs').startsWith(p.hash) ? 'page' : undefined}>{p.name}</a>)}
-      <button class="quiet right" aria-label="keys" onClick={() => setHelp(!help)}>?</button>
+      <button class="quiet right" onClick={leave}>Log out</button>
+      <button class="quiet" aria-label="keys" onClick={() => setHelp(!help)}>?</button>
     </nav>
     {page(hash)}
     {help && <Help close={() => setHelp(false)} />}
   </>;
 }
 
-render(<App />, document.getElementById('app')!);
+enter().then(() => render(<App />, document.getElementById('app')!));

@@ -338,6 +338,9 @@ static int list_entries(struct request *q, struct err *err)
     const char *token = json_string_value(json_object_get(body, "pageToken"));
     const char *job = filter_wants(filter, "resource.labels.job_id", &part);
     token = token ? token : "";
+    if (request_job(q) && (!job || part || strcmp(job, request_job(q))))
+        return err_set(err, ERR_DENIED, "a job's token reads the job's own log: "
+                       "resource.labels.job_id=\"%s\"", request_job(q));
     int rc = job && !part
                  ? read_job(request_server(q), &query, job, token, entries, &next, err)
                  : logging_read_written(request_server(q), &query, token, entries, &next, err);
@@ -352,8 +355,8 @@ static int list_entries(struct request *q, struct err *err)
 }
 
 static const struct http_route routes[] = {
-    { "POST", "/v2/entries:list", HTTP_WAITS, list_entries, NULL },
-    { "POST", "/v2/entries:write", HTTP_WAITS, logging_write, NULL },
+    { "POST", "/v2/entries:list", HTTP_WAITS | HTTP_JOB, list_entries, NULL },
+    { "POST", "/v2/entries:write", HTTP_WAITS | HTTP_JOB, logging_write, NULL },
     { 0 },
 };
 

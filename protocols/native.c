@@ -45,29 +45,47 @@ static int get_health(struct request *q, struct err *err)
     return respond_json(q, 200, json_pack("{s:s, s:s}", "status", "ok", "version", MUSTER_VERSION));
 }
 
-static int get_login(struct request *q, struct err *err)
+/* A text of the body; ERR_INVALID where it is none. `need` 0: NULL when it is absent. */
+static int body_text(const json_t *doc, const char *key, bool need, const char **out,
+                     struct err *err)
 {
-    const char *token = request_query(q, "token");
-    const bool tls = !strncmp(request_base(q), "https:", 6);
-    char project[AUTH_NAME];
-    OWN_MEM char *cookie = NULL;
-    bool root;
+    const json_t *v = json_object_get(doc, key);
 
-    respond_header(q, "Referrer-Policy", "no-referrer");
-    if (!token || !auth_check(auth_of(q), token, project, &root))
-        return err_set(err, ERR_DENIED, "this link's token is not known here (muster serve prints a "
-                       "good one)");
-    if (asprintf(&cookie, "muster=%s; Path=/; Max-Age=2592000; HttpOnly; SameSite=Strict%s", token,
-                 tls ? "; Secure" : "") < 0)
+    if (!json_is_object(doc) || (v && !json_is_string(v)) || (!v && need))
+        return err_set(err, ERR_INVALID, "the body is an object with a text \"%s\"", key);
+    *out = json_string_value(v);
+    return 0;
+}
+
+/* The link's token comes after its '#', which a browser sends nowhere; the page takes it out of the
+ * address and asks here. What the browser keeps is a session's, never the token. */
+static int post_login(struct request *q, struct err *err)
+{
+    const bool tls = !strncmp(request_base(q), "https:", 6);
+    const char *token, *asked = request_header(q, "x-muster");
+    char session[AUTH_TOKEN];
+    OWN_JSON json_t *doc = NULL;
+    OWN_MEM char *cookie = NULL;
+
+    if (!asked || strcmp(asked, "1"))
+        return err_set(err, ERR_DENIED, "a log-in needs the header \"X-Muster: 1\"");
+    if (request_json(q, &doc, err) < 0 || body_text(doc, "token", true, &token, err) < 0
+        || auth_session_add(auth_of(q), token, session, err) < 0)
+        return -(int)err->code;
+    if (asprintf(&cookie, "muster=%s; Path=/; Max-Age=%d; HttpOnly; SameSite=Strict%s", session,
+                 AUTH_SESSION_S, tls ? "; Secure" : "") < 0)
         return err_set(err, ERR_NOMEM, "no memory for a cookie");
     respond_header(q, "Set-Cookie", cookie);
-    respond_header(q, "Location", "/");
-    return respond_empty(q, 303);
+    log_event(LEVEL_INFO, "session.began", "{}");
+    return respond_empty(q, 204);
 }
 
 static int post_logout(struct request *q, struct err *err)
 {
-    (void)err;
+    const char *session = request_session(q);
+
+    if (session && auth_session_remove(auth_of(q), session, err) < 0)
+        return -(int)err->code;
     respond_header(q, "Set-Cookie", "muster=; Path=/; Max-Age=0; HttpOnly; SameSite=Strict");
     return respond_empty(q, 204);
 }
@@ -77,9 +95,10 @@ static int get_whoami(struct request *q, struct err *err)
     const struct server *s = request_server(q);
 
     (void)err;
-    return respond_json(q, 200, json_pack("{s:s?, s:b, s:s, s:s}", "project", request_project(q),
-                                          "root", request_project(q) == NULL, "address", s->address,
-                                          "version", MUSTER_VERSION));
+    return respond_json(q, 200, json_pack("{s:s?, s:b, s:s?, s:s, s:s}", "project",
+                                          request_project(q), "root", request_project(q) == NULL,
+                                          "job", request_job(q), "address", s->address, "version",
+                                          MUSTER_VERSION));
 }
 
 /* ------------------------------------------------------------ projects and tokens */
@@ -95,18 +114,6 @@ static int list_projects(struct request *q, struct err *err)
                    request_project(q)))
             json_array_remove(rows, i);
     return respond_json(q, 200, json_pack("{s:o}", "projects", rows));
-}
-
-/* A text of the body; ERR_INVALID where it is none. `need` 0: NULL when it is absent. */
-static int body_text(const json_t *doc, const char *key, bool need, const char **out,
-                     struct err *err)
-{
-    const json_t *v = json_object_get(doc, key);
-
-    if (!json_is_object(doc) || (v && !json_is_string(v)) || (!v && need))
-        return err_set(err, ERR_INVALID, "the body is an object with a text \"%s\"", key);
-    *out = json_string_value(v);
-    return 0;
 }
 
 static int add_project(struct request *q, struct err *err)
@@ -329,10 +336,10 @@ static int get_metrics(struct request *q, struct err *err)
 
 static const struct http_route routes[] = {
     { "GET", "/healthz", HTTP_OPEN, get_health, NULL },
-    { "GET", "/login", HTTP_OPEN, get_login, NULL },
-    { "POST", "/logout", 0, post_logout, NULL },
+    { "POST", "/login", HTTP_OPEN | HTTP_WAITS, post_login, NULL },
+    { "POST", "/logout", HTTP_WAITS, post_logout, NULL },
     { "GET", "/metrics", HTTP_ROOT, get_metrics, NULL },
-    { "GET", "/api/whoami", 0, get_whoami, NULL },
+    { "GET", "/api/whoami", HTTP_JOB, get_whoami, NULL },
     { "GET", "/api/machine", 0, get_machine, NULL },
     { "GET", "/api/projects", 0, list_projects, NULL },
     { "POST", "/api/projects", HTTP_ROOT | HTTP_WAITS, add_project, NULL },

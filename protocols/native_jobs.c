@@ -24,6 +24,9 @@ struct job_name { const char *project, *name; };
 static int job_of(const struct request *q, struct job_name *out, struct err *err)
 {
     *out = (struct job_name){ request_arg(q, "project"), request_arg(q, "name") };
+    if (request_job(q) && strcmp(request_job(q), out->name))
+        return err_set(err, ERR_DENIED, "this is the token of job \"%s\", and of no other",
+                       request_job(q));
     return request_allows(q, out->project, err);
 }
 
@@ -574,17 +577,17 @@ static int get_file(struct request *q, struct err *err)
 static const struct http_route routes[] = {
     { "GET", "/api/jobs", 0, list_jobs, NULL },
     { "POST", "/api/jobs", HTTP_WAITS, submit_job, NULL },
-    { "GET", "/api/jobs/{project}/{name}", 0, get_job, NULL },
+    { "GET", "/api/jobs/{project}/{name}", HTTP_JOB, get_job, NULL },
     { "DELETE", "/api/jobs/{project}/{name}", HTTP_WAITS, delete_job, NULL },
     { "PATCH", "/api/jobs/{project}/{name}", HTTP_WAITS, patch_job, NULL },
     { "POST", "/api/jobs/{project}/{name}/cancel", HTTP_WAITS, cancel_job, NULL },
     { "POST", "/api/jobs/{project}/{name}/resize", HTTP_WAITS, resize_job, NULL },
     { "POST", "/api/jobs/{project}/{name}/rerun", HTTP_WAITS, rerun_job, NULL },
-    { "GET", "/api/jobs/{project}/{name}/events", 0, get_events, NULL },
-    { "GET", "/api/jobs/{project}/{name}/logs", HTTP_WAITS, get_logs, NULL },
-    { "GET", "/api/jobs/{project}/{name}/scalars", HTTP_WAITS, get_scalars, NULL },
-    { "GET", "/api/jobs/{project}/{name}/files", HTTP_WAITS, list_files, NULL },
-    { "GET", "/api/jobs/{project}/{name}/files/{path*}", HTTP_WAITS, get_file, NULL },
+    { "GET", "/api/jobs/{project}/{name}/events", HTTP_JOB, get_events, NULL },
+    { "GET", "/api/jobs/{project}/{name}/logs", HTTP_WAITS | HTTP_JOB, get_logs, NULL },
+    { "GET", "/api/jobs/{project}/{name}/scalars", HTTP_WAITS | HTTP_JOB, get_scalars, NULL },
+    { "GET", "/api/jobs/{project}/{name}/files", HTTP_WAITS | HTTP_JOB, list_files, NULL },
+    { "GET", "/api/jobs/{project}/{name}/files/{path*}", HTTP_WAITS | HTTP_JOB, get_file, NULL },
     { 0 }
 };
 

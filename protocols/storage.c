@@ -330,20 +330,21 @@ int storage_download(struct request *q, struct err *err)
 /* ------------------------------------------------------------ routes */
 
 #define UPLOAD_ROUTES(prefix)                                                                   \
-    { "POST", prefix "/storage/v1/b/{bucket}/o", HTTP_STREAMED | HTTP_WAITS, storage_upload,    \
-      storage_upload_body },                                                                    \
-    { "PUT", prefix "/storage/v1/b/{bucket}/o", HTTP_STREAMED | HTTP_WAITS, storage_upload,     \
-      storage_upload_body },                                                                    \
-    { "DELETE", prefix "/storage/v1/b/{bucket}/o", HTTP_WAITS, storage_upload_cancel, NULL },
+    { "POST", prefix "/storage/v1/b/{bucket}/o", HTTP_STREAMED | HTTP_WAITS | HTTP_JOB,         \
+      storage_upload, storage_upload_body },                                                    \
+    { "PUT", prefix "/storage/v1/b/{bucket}/o", HTTP_STREAMED | HTTP_WAITS | HTTP_JOB,          \
+      storage_upload, storage_upload_body },                                                    \
+    { "DELETE", prefix "/storage/v1/b/{bucket}/o", HTTP_WAITS | HTTP_JOB,                       \
+      storage_upload_cancel, NULL },
 
-#define X(method, path, name) { method, path, HTTP_WAITS, handle_##name, NULL },
+#define X(method, path, name) { method, path, HTTP_WAITS | HTTP_JOB, handle_##name, NULL },
 static const struct http_route routes[] = {
-    { "GET", "/storage/v1/b/{bucket}/o/{object*}", 0, storage_get, NULL },
-    { "GET", "/download/storage/v1/b/{bucket}/o/{object*}", 0, storage_download, NULL },
+    { "GET", "/storage/v1/b/{bucket}/o/{object*}", HTTP_JOB, storage_get, NULL },
+    { "GET", "/download/storage/v1/b/{bucket}/o/{object*}", HTTP_JOB, storage_download, NULL },
     UPLOAD_ROUTES("/upload")
     UPLOAD_ROUTES("/resumable/upload")  /* gcloud's, for large files */
-    { "POST", "/batch/storage/v1", HTTP_WAITS, storage_batch, NULL },
-    { "POST", "/batch", HTTP_WAITS, storage_batch, NULL },
+    { "POST", "/batch/storage/v1", HTTP_WAITS | HTTP_JOB, storage_batch, NULL },
+    { "POST", "/batch", HTTP_WAITS | HTTP_JOB, storage_batch, NULL },
     STORAGE_OPS(X)
     { 0 }
 };

@@ -1,14 +1,18 @@
 /* server/auth.c - who may do what: tokens, projects, and the values that jobs are given
  *
- * What auth_check needs is in memory: the hash of every token, sorted. Changes are made in the store
- * first and then read again from there.
+ * What auth_check needs is in memory: the hash of every token and session. Changes are made in the
+ * store first and then read again from there. A job's token holds its uid and a MAC of it; whether
+ * the job still runs is asked of the store each time, so that there is nothing to forget at its end.
  */
 #include "server/auth.h"
 
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
+#include <math.h>
 #include <nettle/hmac.h>
+#include <nettle/memops.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -18,6 +22,8 @@
 #include "base/clock.h"
 #include "base/files.h"
 #include "base/sha256.h"
+#include "base/text.h"
+#include "server/jobs_int.h"
 #include "server/server.h"
 
 static const char *const schema[] = {
@@ -27,6 +33,8 @@ static const char *const schema[] = {
     "CREATE TABLE project_values (kind INTEGER, project TEXT, name TEXT, value TEXT NOT NULL,"
     "  updated REAL NOT NULL, PRIMARY KEY (kind, project, name)) WITHOUT ROWID;"
     "INSERT INTO projects VALUES ('default', unixepoch());",
+    "CREATE TABLE sessions (hash TEXT PRIMARY KEY, parent TEXT NOT NULL, expires REAL NOT NULL) "
+    "WITHOUT ROWID;",
     NULL
 };
 
@@ -35,6 +43,7 @@ enum { ID_LETTERS = 12 };
 struct holder {
     uint8_t hash[SHA256_BYTES];
     char project[AUTH_NAME];    /* "": the server's own */
+    double until;               /* a session's end; 0: a token */
 };
 
 struct auth {
@@ -42,7 +51,7 @@ struct auth {
     char root[AUTH_TOKEN];
     char *file;
     pthread_rwlock_t lock;
-    struct holder *holders;     /* sorted by hash */
+    struct holder *holders;     /* tokens, then sessions */
     size_t n, cap;
     atomic_uint epoch;
 };
@@ -51,7 +60,7 @@ struct auth {
 
 static const char letters[] = "abcdefghijklmnopqrstuvwxyz234567";
 
-/* "muster_" and 40 letters of 5 bits each. */
+/* The prefix and 40 letters of 5 bits each. */
 static void spell(const char *prefix, const uint8_t bytes[40], char out[AUTH_TOKEN])
 {
     int n = snprintf(out, AUTH_TOKEN, "%s", prefix);
@@ -61,13 +70,13 @@ static void spell(const char *prefix, const uint8_t bytes[40], char out[AUTH_TOK
     out[n] = 0;
 }
 
-static int make_token(char out[AUTH_TOKEN], struct err *err)
+static int make_token(const char *prefix, char out[AUTH_TOKEN], struct err *err)
 {
     uint8_t bytes[40];
 
     if (getrandom(bytes, sizeof bytes, 0) != sizeof bytes)
         return err_set(err, ERR_IO, "the system gives no random bytes: %s", strerror(errno));
-    spell("muster_", bytes, out);
+    spell(prefix, bytes, out);
     return 0;
 }
 
@@ -80,20 +89,21 @@ static void hash_of(const char *token, uint8_t out[SHA256_BYTES])
     sha256_finish(&s, out);
 }
 
-/* Follows from the server's own token, so that a job that outlives the server keeps a good one. */
-static void job_token(const struct auth *a, const char *project, char out[AUTH_TOKEN])
+void auth_job_token(struct auth *a, int64_t uid, char out[AUTH_TOKEN])
 {
     struct hmac_sha256_ctx ctx;
     uint8_t digest[32], bytes[40];
+    char prefix[AUTH_TOKEN - 40];
 
+    snprintf(prefix, sizeof prefix, "job_%" PRId64 "_", uid);
     for (int half = 0; half < 2; half++) {
         hmac_sha256_set_key(&ctx, strlen(a->root), (const uint8_t *)a->root);
         hmac_sha256_update(&ctx, 1, (const uint8_t *)(half ? "2" : "1"));
-        hmac_sha256_update(&ctx, strlen(project), (const uint8_t *)project);
+        hmac_sha256_update(&ctx, strlen(prefix), (const uint8_t *)prefix);
         hmac_sha256_digest(&ctx, sizeof digest, digest);
         memcpy(bytes + 20 * half, digest, 20);
     }
-    spell("job_", bytes, out);
+    spell(prefix, bytes, out);
 }
 
 static int read_token_file(struct auth *a, struct err *err)
@@ -120,7 +130,7 @@ static int open_token_file(struct auth *a, struct err *err)
 
     if (access(a->file, F_OK) == 0)
         return read_token_file(a, err);
-    if (make_token(a->root, err) < 0)
+    if (make_token("muster_", a->root, err) < 0)
         return -(int)err->code;
     if (asprintf(&fresh, "%s.new", a->file) < 0)
         return err_set(err, ERR_NOMEM, "no memory for a path");
@@ -134,12 +144,21 @@ static int open_token_file(struct auth *a, struct err *err)
 
 /* ------------------------------------------------------------ who holds what */
 
-static int by_hash(const void *a, const void *b)
+/* All are looked at, each whole: the time says nothing of which was near. */
+static const struct holder *find_holder(const struct auth *a, const uint8_t hash[SHA256_BYTES],
+                                        bool session)
 {
-    return memcmp(((const struct holder *)a)->hash, ((const struct holder *)b)->hash, SHA256_BYTES);
+    const struct holder *found = NULL;
+
+    for (size_t i = 0; i < a->n; i++)
+        if (memeql_sec(a->holders[i].hash, hash, SHA256_BYTES) &&
+            (a->holders[i].until > 0) == session)
+            found = &a->holders[i];
+    return found;
 }
 
-static int add_holder(struct auth *a, const uint8_t *hash, const char *project, struct err *err)
+static int add_holder(struct auth *a, const uint8_t *hash, const char *project, double until,
+                      struct err *err)
 {
     if (a->n == a->cap) {
         size_t cap = a->cap ? 2 * a->cap : 16;
@@ -152,6 +171,7 @@ static int add_holder(struct auth *a, const uint8_t *hash, const char *project, 
     struct holder *h = &a->holders[a->n++];
     memcpy(h->hash, hash, SHA256_BYTES);
     snprintf(h->project, sizeof h->project, "%s", project);
+    h->until = until;
     return 0;
 }
 
@@ -166,35 +186,44 @@ static bool hex_bytes(const char *hex, uint8_t out[SHA256_BYTES])
     return true;
 }
 
+/* Those whose token is still good. */
+static int read_sessions(sqlite3 *db, struct auth *a, struct err *err)
+{
+    sqlite3_stmt *st = store_sql(db, "SELECT hash, parent, expires FROM sessions", err);
+    int rc = st ? 1 : -(int)err->code;
+
+    while (rc > 0 && (rc = store_step(st, err)) > 0) {
+        uint8_t hash[SHA256_BYTES], parent[SHA256_BYTES];
+        if (!hex_bytes((const char *)sqlite3_column_text(st, 0), hash)
+            || !hex_bytes((const char *)sqlite3_column_text(st, 1), parent))
+            continue;
+        const struct holder *h = find_holder(a, parent, false);
+        char project[AUTH_NAME];
+        snprintf(project, sizeof project, "%s", h ? h->project : "");
+        if (h && add_holder(a, hash, project, sqlite3_column_double(st, 2), err) < 0)
+            return -(int)err->code;
+    }
+    return rc;
+}
+
 static int read_holders(sqlite3 *db, void *arg, struct err *err)
 {
     struct auth *a = arg;
     uint8_t hash[SHA256_BYTES];
-    char token[AUTH_TOKEN];
     int rc;
 
     a->n = 0;
     hash_of(a->root, hash);
-    if (add_holder(a, hash, "", err) < 0)
+    if (add_holder(a, hash, "", 0, err) < 0)
         return -(int)err->code;
-    sqlite3_stmt *st = store_sql(db, "SELECT name FROM projects", err);
+    sqlite3_stmt *st = store_sql(db, "SELECT hash, project FROM tokens", err);
     if (!st)
-        return -(int)err->code;
-    while ((rc = store_step(st, err)) > 0) {
-        const char *project = (const char *)sqlite3_column_text(st, 0);
-        job_token(a, project, token);
-        hash_of(token, hash);
-        if (add_holder(a, hash, project, err) < 0)
-            return -(int)err->code;
-    }
-    if (rc < 0 || !(st = store_sql(db, "SELECT hash, project FROM tokens", err)))
         return -(int)err->code;
     while ((rc = store_step(st, err)) > 0)
         if (hex_bytes((const char *)sqlite3_column_text(st, 0), hash)
-            && add_holder(a, hash, (const char *)sqlite3_column_text(st, 1), err) < 0)
+            && add_holder(a, hash, (const char *)sqlite3_column_text(st, 1), 0, err) < 0)
             return -(int)err->code;
-    qsort(a->holders, a->n, sizeof *a->holders, by_hash);
-    return rc;
+    return rc < 0 ? rc : read_sessions(db, a, err);
 }
 
 static int reload(struct auth *a, struct err *err)
@@ -206,19 +235,65 @@ static int reload(struct auth *a, struct err *err)
     return rc;
 }
 
-bool auth_check(struct auth *a, const char *token, char out_project[AUTH_NAME], bool *out_root)
+static bool check(struct auth *a, const char *token, bool session, struct auth_who *out)
 {
-    struct holder want;
+    uint8_t hash[SHA256_BYTES];
+    struct auth_who who = { .until = INFINITY };
 
-    hash_of(token, want.hash);
+    hash_of(token, hash);
     pthread_rwlock_rdlock(&a->lock);
-    const struct holder *h = bsearch(&want, a->holders, a->n, sizeof *h, by_hash);
-    if (h)
-        memcpy(out_project, h->project, AUTH_NAME);
+    const struct holder *h = find_holder(a, hash, session);
+    if (h) {
+        memcpy(who.project, h->project, AUTH_NAME);
+        who.until = session ? h->until : INFINITY;
+    }
     pthread_rwlock_unlock(&a->lock);
-    if (h)
-        *out_root = !out_project[0];
-    return h != NULL;
+    if (!h || who.until <= clock_wall())
+        return false;
+    who.root = !who.project[0];
+    *out = who;
+    return true;
+}
+
+struct asked_job { int64_t uid; struct auth_who *out; };
+
+static int find_job(sqlite3 *db, void *arg, struct err *err)
+{
+    const struct asked_job *j = arg;
+    OWN_ROW row = { 0 };
+
+    if (job_row_of(db, j->uid, &row, err) < 0)
+        return -(int)err->code;
+    if (job_state_ended(row.state))
+        return err_set(err, ERR_DENIED, "the job has ended, and its token with it");
+    snprintf(j->out->project, sizeof j->out->project, "%s", row.project);
+    snprintf(j->out->job, sizeof j->out->job, "%s", row.name);
+    return 0;
+}
+
+static bool check_job(struct auth *a, const char *token, struct auth_who *out)
+{
+    struct auth_who who = { 0 };
+    struct asked_job job = { strtoll(token + 4, NULL, 10), &who };
+    char good[AUTH_TOKEN];
+    struct err err = { 0 };
+
+    auth_job_token(a, job.uid, good);
+    if (strlen(token) != strlen(good) || !memeql_sec(token, good, strlen(good))
+        || store_read(a->store, find_job, &job, &err) < 0)
+        return false;
+    *out = who;
+    return true;
+}
+
+bool auth_check(struct auth *a, const char *token, struct auth_who *out)
+{
+    return strncmp(token, "job_", 4) ? check(a, token, false, out) : check_job(a, token, out);
+}
+
+bool auth_session_check(struct auth *a, const char *session, struct auth_who *out)
+{
+    return check(a, session, true, out);
 }
 
 unsigned auth_epoch(struct auth *a)
@@ -374,7 +449,10 @@ int auth_token_add(struct auth *a, const char *project, const char *label,
 
     if (strlen(label) > 128)
         return err_set(err, ERR_INVALID, "the label of a token has at most 128 letters");
-    if (make_token(token, err) < 0)
+    if (text_has_control(label, false))
+        return err_set(err, ERR_INVALID, "the label of a token is one line, without control "
+                       "characters");
+    if (make_token("muster_", token, err) < 0)
         return -(int)err->code;
     sha256_hex_of(token, strlen(token), hash);
     if (store_write(a->store, add_token, &c, err) < 0 || reload(a, err) < 0)
@@ -405,12 +483,52 @@ int auth_token_remove(struct auth *a, const char *project, const char *id, struc
     return reload(a, err);
 }
 
-int auth_job_token(struct auth *a, const char *project, char out[AUTH_TOKEN], struct err *err)
+/* ------------------------------------------------------------ sessions of browsers */
+
+static int add_session(sqlite3 *db, void *arg, struct err *err)
 {
-    if (!auth_project_exists(a, project))
-        return err_set(err, ERR_MISSING, "there is no project \"%.64s\"", project);
-    job_token(a, project, out);
+    const struct change *c = arg;
+
+    if (store_run(db, err, "DELETE FROM sessions WHERE expires < ?", "d", c->now) < 0
+        || store_run(db, err, "DELETE FROM sessions WHERE hash IN (SELECT hash FROM sessions "
+                     "ORDER BY expires DESC LIMIT -1 OFFSET ?)", "i",
+                     (int64_t)AUTH_SESSIONS_MAX - 1) < 0)
+        return -(int)err->code;
+    return store_run(db, err, "INSERT INTO sessions VALUES (?, ?, ?)", "ssd", c->value, c->name,
+                     c->now + AUTH_SESSION_S);
+}
+
+int auth_session_add(struct auth *a, const char *token, char out_session[AUTH_TOKEN],
+                     struct err *err)
+{
+    char session[AUTH_TOKEN], hash[SHA256_HEX], parent[SHA256_HEX];
+    struct auth_who who;
+    struct change c = { .name = parent, .value = hash, .now = clock_wall() };
+
+    if (!auth_check(a, token, &who) || who.job[0])
+        return err_set(err, ERR_DENIED, "this link's token is not known here (muster serve prints a "
+                       "good one)");
+    if (make_token("web_", session, err) < 0)
+        return -(int)err->code;
+    sha256_hex_of(session, strlen(session), hash);
+    sha256_hex_of(token, strlen(token), parent);
+    if (store_write(a->store, add_session, &c, err) < 0 || reload(a, err) < 0)
+        return -(int)err->code;
+    memcpy(out_session, session, AUTH_TOKEN);
     return 0;
+}
+
+static int remove_session(sqlite3 *db, void *arg, struct err *err)
+{
+    return store_run(db, err, "DELETE FROM sessions WHERE hash = ?", "s", (const char *)arg);
+}
+
+int auth_session_remove(struct auth *a, const char *session, struct err *err)
+{
+    char hash[SHA256_HEX];
+
+    sha256_hex_of(session, strlen(session), hash);
+    return store_write(a->store, remove_session, hash, err) < 0 ? -(int)err->code : reload(a, err);
 }
 
 /* ------------------------------------------------------------ values */

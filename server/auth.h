@@ -4,6 +4,12 @@
  * everything. A project has tokens of its own, shown once and stored as SHA-256 alone; they reach
  * what is in the project and nothing else. The project "default" is always there.
  *
+ * A job has a token that follows from the server's own, so that one which outlives the server keeps
+ * it; it is good until the job has ended, for the project's buckets and what is the job's own. A
+ * browser has a session's, which log-in gives for a token, stored as SHA-256 alone; it ends with its
+ * time, by log-out, or with the token that it was given for. The one is never taken for the other:
+ * a session is good in a cookie alone, and nothing else is good there.
+ *
  * Values are kept in the database, which only its owner may read: secrets, which no answer ever
  * holds, and config values, which may be read back.
  *
@@ -15,11 +21,13 @@
 
 #include <jansson.h>
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "base/err.h"
 #include "base/own.h"
 
-enum { AUTH_NAME = 64, AUTH_TOKEN = 48, AUTH_VALUE_MAX = 64 << 10 };
+enum { AUTH_NAME = 64, AUTH_JOB = 136, AUTH_TOKEN = 72, AUTH_VALUE_MAX = 64 << 10,
+       AUTH_SESSION_S = 30 * 86400, AUTH_SESSIONS_MAX = 1000 };
 
 struct auth;
 struct server;
@@ -33,8 +41,17 @@ OWN_DEFINE(auth)
 const char *auth_root_token(const struct auth *a);
 const char *auth_token_file(const struct auth *a);
 
-/* False: nobody has this token. *out_root: it is the server's own, and out_project is "". */
-bool auth_check(struct auth *a, const char *token, char out_project[AUTH_NAME], bool *out_root);
+/* Who asks. */
+struct auth_who {
+    char project[AUTH_NAME];    /* "": all of them */
+    bool root;                  /* the server's own token, or a session that was given for it */
+    char job[AUTH_JOB];         /* the job whose token it is; "": none's */
+    double until;               /* may be relied on until then, in this epoch; 0: ask again */
+};
+/* False: nobody has this token. How long it takes does not tell how much of it was right. */
+bool auth_check(struct auth *a, const char *token, struct auth_who *out);
+/* The same for what a browser has in its cookie. */
+bool auth_session_check(struct auth *a, const char *session, struct auth_who *out);
 /* Grows when a token is added or removed: what was checked before is to be checked again. */
 unsigned auth_epoch(struct auth *a);
 
@@ -57,9 +74,14 @@ int auth_token_add(struct auth *a, const char *project, const char *label,
 int auth_token_list(struct auth *a, const char *project, json_t **out, struct err *err);
 int auth_token_remove(struct auth *a, const char *project, const char *id, struct err *err);
 
-/* A token of a project's for a job's processes, made at the first use and kept: jobs are told this
- * one, never the server's own. */
-int auth_job_token(struct auth *a, const char *project, char out[AUTH_TOKEN], struct err *err);
+/* Of the job with this uid: its processes are told this one, never a project's. */
+void auth_job_token(struct auth *a, int64_t uid, char out[AUTH_TOKEN]);
+
+/* For AUTH_SESSION_S. ERR_DENIED: nobody has this token, or it is a job's. The oldest sessions go when
+ * there are more than AUTH_SESSIONS_MAX. */
+int auth_session_add(struct auth *a, const char *token, char out_session[AUTH_TOKEN],
+                     struct err *err);
+int auth_session_remove(struct auth *a, const char *session, struct err *err);  /* none is fine */
 
 /* ------------------------------------------------------------ values */
 

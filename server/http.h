@@ -33,6 +33,7 @@ enum {
     HTTP_WAITS = 1 << 1,        /* may wait for the disk or another process */
     HTTP_ROOT = 1 << 2,         /* the server's own token only, not a project's */
     HTTP_STREAMED = 1 << 3,     /* the body goes to `body` as it comes, not into memory */
+    HTTP_JOB = 1 << 4,          /* also with a job's token; what is of one job: request_job */
 };
 
 enum { HTTP_BODY_MAX = 64 << 20 };      /* of a body in memory; longer is answered by 413 */
@@ -73,6 +74,10 @@ enum { HTTP_JSON_DEPTH = 100 };
 int http_json(const char *text, size_t n, json_t **out, struct err *err);
 /* Of the token; NULL: the server's own token, all projects. */
 const char *request_project(const struct request *q);
+/* The job whose token it is, of request_project; NULL: nobody's. */
+const char *request_job(const struct request *q);
+/* What the browser's cookie holds; NULL: it came without. */
+const char *request_session(const struct request *q);
 /* ERR_DENIED unless the token is of this project or the server's own. */
 int request_allows(const struct request *q, const char *project, struct err *err);
 /* "http://127.0.0.1:8080" with "/k/TOKEN" when the client came that way: for Location, mediaLink. */

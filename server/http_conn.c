@@ -206,25 +206,35 @@ static void find_token(struct request *q)
         q->by_cookie = true;
 }
 
-static int check_token(struct conn *c)
+/* Who asks, by what was found out on this connection before, or anew. */
+static bool know_token(struct conn *c)
 {
     struct request *q = &c->q;
     struct auth *auth = c->loop->http->server->auth;
     const unsigned epoch = auth_epoch(auth);
-    const unsigned flags = q->match.route->flags;
 
     find_token(q);
-    bool known = c->good_token[0] && c->good_epoch == epoch && same_token(c->good_token, q->token);
-    if (known) {
-        memcpy(q->project, c->good_project, sizeof q->project);
-        q->is_root = c->good_root;
-    } else if (q->token[0] && auth_check(auth, q->token, q->project, &q->is_root)) {
-        known = true;
-        memcpy(c->good_token, q->token, sizeof c->good_token);
-        memcpy(c->good_project, q->project, sizeof c->good_project);
-        c->good_root = q->is_root;
-        c->good_epoch = epoch;
+    if (c->good_token[0] && c->good_epoch == epoch && c->good_cookie == q->by_cookie
+        && same_token(c->good_token, q->token) && clock_wall() < c->good.until) {
+        q->who = c->good;
+        return true;
     }
+    if (!q->token[0] || !(q->by_cookie ? auth_session_check(auth, q->token, &q->who)
+                          : auth_check(auth, q->token, &q->who)))
+        return false;
+    memcpy(c->good_token, q->token, sizeof c->good_token);
+    c->good_cookie = q->by_cookie;
+    c->good = q->who;
+    c->good_epoch = epoch;
+    return true;
+}
+
+static int check_token(struct conn *c)
+{
+    struct request *q = &c->q;
+    const unsigned flags = q->match.route->flags;
+    const bool known = know_token(c);
+
     if (flags & HTTP_OPEN)
         return 0;
     if (!known) {
@@ -237,8 +247,11 @@ static int check_token(struct conn *c)
         && (!asked || strcmp(asked, "1")))
         return err_set(&c->err, ERR_DENIED, "a browser's request that changes something needs the "
                        "header \"X-Muster: 1\"");
-    if ((flags & HTTP_ROOT) && !q->is_root)
+    if ((flags & HTTP_ROOT) && !q->who.root)
         return err_set(&c->err, ERR_DENIED, "this needs the server's own token, not a project's");
+    if (q->who.job[0] && !(flags & HTTP_JOB))
+        return err_set(&c->err, ERR_DENIED, "a job's token is for its project's buckets and for what "
+                       "is the job's own: this needs a project's");
     return 0;
 }
 

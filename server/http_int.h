@@ -112,9 +112,9 @@ struct request {
     char *head_mem;             /* the head's bytes, when c->in went on without them */
     char *base;
     struct buf body;
-    char project[AUTH_NAME];
+    struct auth_who who;
     char token[TOKEN_MAX];
-    bool is_root, by_prefix, by_cookie, no_token, too_long;
+    bool by_prefix, by_cookie, no_token, too_long;
     void *kept;
     void (*free_kept)(void *);
 
@@ -155,8 +155,9 @@ struct conn {
     char *piece;                        /* BUSY with a piece of a streamed body */
     size_t piece_n;
     uint64_t body_n;
-    char good_token[TOKEN_MAX], good_project[AUTH_NAME];        /* checked before, this epoch */
-    bool good_root;
+    char good_token[TOKEN_MAX];         /* checked before, this epoch, */
+    bool good_cookie;                   /* from there, */
+    struct auth_who good;               /* with this outcome */
     unsigned good_epoch;
     struct err err;
     struct request q;

@@ -105,12 +105,22 @@ int request_json(const struct request *q, json_t **out, struct err *err)
 
 const char *request_project(const struct request *q)
 {
-    return q->is_root ? NULL : q->project;
+    return q->who.root ? NULL : q->who.project;
+}
+
+const char *request_job(const struct request *q)
+{
+    return q->who.job[0] ? q->who.job : NULL;
+}
+
+const char *request_session(const struct request *q)
+{
+    return q->by_cookie ? q->token : NULL;
 }
 
 int request_allows(const struct request *q, const char *project, struct err *err)
 {
-    if (q->is_root || (q->project[0] && !strcmp(q->project, project)))
+    if (q->who.root || (q->who.project[0] && !strcmp(q->who.project, project)))
         return 0;
     return err_set(err, ERR_DENIED, "this token is of another project than \"%.64s\"", project);
 }

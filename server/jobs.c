@@ -329,14 +329,8 @@ int jobs_cancel(struct server *s, const char *project, const char *name, const c
 int jobs_patch_labels(struct server *s, const char *project, const char *name,
                       const json_t *labels, struct err *err)
 {
-    const char *key;
-    json_t *value;
-
-    if (!json_is_object(labels))
-        return err_set(err, ERR_INVALID, "labels: takes an object of texts");
-    json_object_foreach((json_t *)labels, key, value)
-        if (!json_is_string(value))
-            return err_set(err, ERR_INVALID, "labels.%.64s: takes a text", key);
+    if (job_labels_check(labels, err) < 0)
+        return -(int)err->code;
     OWN_JSON json_t *body = json_pack("{s:O}", "labels", (json_t *)labels);
     return ask(s, &(struct asked){ project, name, "job.patched", body, true, NULL }, err);
 }

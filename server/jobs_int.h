@@ -30,6 +30,7 @@ bool job_fold(struct job_row *r, double t, const char *type, const json_t *body)
 /* Is this a job document? ERR_INVALID with the key. */
 int job_spec_check(const json_t *spec, struct err *err);
 int job_name_check(const char *name, struct err *err);
+int job_labels_check(const json_t *labels, struct err *err);
 
 #define JOB_COLUMNS "id, project, name, kind, state, live, priority, attempt, retries, min, max, now, " \
     "cpu, memory, gpu, created, started, ended, retry_at, reason, labels"

@@ -4,9 +4,10 @@
 #include <string.h>
 
 #include "base/near.h"
+#include "base/text.h"
 #include "server/jobs_int.h"
 
-enum type { TEXT, NUMBER, WHOLE, BOOLEAN, OBJECT, TEXTS, STRINGS, NAME };
+enum type { TEXT, NUMBER, WHOLE, BOOLEAN, OBJECT, TEXTS, STRINGS, LABELS, NAME };
 
 /* `STRINGS`: an object of texts; `TEXTS`: a list of texts. */
 struct key {
@@ -47,7 +48,7 @@ static const struct key keys[] = {
     { "network", BOOLEAN, 0, 0 },
     { "job_dir", TEXT, 0, 0 },
     { "host_files", BOOLEAN, 0, 0 },    /* may name files of this machine: the owner asked */
-    { "labels", STRINGS, 0, 0 },
+    { "labels", LABELS, 0, 0 },
     { "notes", TEXTS, 0, 0 },           /* lines that its log begins with */
     { "origin", OBJECT, 0, 0 },
     { "origin.api", TEXT, 0, 0 },
@@ -83,6 +84,24 @@ static int number_check(const struct key *k, const json_t *v, struct err *err)
     return 0;
 }
 
+int job_labels_check(const json_t *labels, struct err *err)
+{
+    const char *key;
+    json_t *value;
+
+    if (!json_is_object(labels))
+        return err_set(err, ERR_INVALID, "labels: takes an object of texts");
+    json_object_foreach((json_t *)labels, key, value) {
+        if (!json_is_string(value))
+            return err_set(err, ERR_INVALID, "labels.%.64s: takes a text", key);
+        if (text_has_control(key, false) ||
+            text_has_control(json_string_value(value), false))
+            return err_set(err, ERR_INVALID, "labels: a label is one line, without control "
+                           "characters");
+    }
+    return 0;
+}
+
 static int value_check(const struct key *k, const json_t *v, struct err *err)
 {
     const char *name;
@@ -108,6 +127,8 @@ static int value_check(const struct key *k, const json_t *v, struct err *err)
             if (!json_is_string(item))
                 return err_set(err, ERR_INVALID, "%s[%zu]: takes a text", k->path, i);
         return 0;
+    case LABELS:
+        return job_labels_check(v, err);
     case STRINGS:
         if (!json_is_object(v))
             return err_set(err, ERR_INVALID, "%s: takes an object of texts", k->path);

@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/files.h"
+#include "base/text.h"
 #include "server/objects_int.h"
 
 static const char *const schema[] = {
@@ -93,8 +94,9 @@ int object_name_check(const char *name, struct err *err)
     if (n < 1 || n > OBJECTS_NAME_MAX)
         return err_set(err, ERR_INVALID, "The name of an object has 1 to %d bytes, not %zu",
                        OBJECTS_NAME_MAX, n);
-    if (!is_utf8(name) || strpbrk(name, "\r\n"))
-        return err_set(err, ERR_INVALID, "The name of an object is UTF-8 without line ends");
+    if (!is_utf8(name) || text_has_control(name, true))
+        return err_set(err, ERR_INVALID, "The name of an object is UTF-8 without line ends or other "
+                       "control characters");
     if (!strcmp(name, ".") || !strcmp(name, "..") ||
         !strncmp(name, ".well-known/acme-challenge/", 27))
         return err_set(err, ERR_INVALID, "An object cannot be named \"%s\"", name);

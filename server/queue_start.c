@@ -74,8 +74,8 @@ static int make_env(struct queue *q, const struct job_row *r, const json_t *spec
     if (q->server->auth) {
         for (size_t i = 0; i < sizeof client_env / sizeof client_env[0]; i++)
             json_object_set_new(env, client_env[i][0], json_string(client_env[i][1]));
-        if (auth_job_token(q->server->auth, r->project, token, err) < 0 ||
-            add_secrets(q, r->project, spec, env, err) < 0)
+        auth_job_token(q->server->auth, r->id, token);
+        if (add_secrets(q, r->project, spec, env, err) < 0)
             return -(int)err->code;
         snprintf(bucket, sizeof bucket, "%s/k/%s", address, token);
         json_object_set_new(env, "MUSTER_SERVER", json_string(address));

@@ -36,7 +36,7 @@ def page(browser, server):
     page = context.new_page()
     thrown = []
     page.on("pageerror", lambda e: thrown.append(str(e)))
-    page.goto(f"{server.address}/login?token={server.token}")
+    page.goto(f"{server.address}/#token={server.token}")
     page.wait_for_selector("h1:has-text('Jobs')")
     yield page
     context.close()
@@ -120,10 +120,28 @@ def test_upload_and_preview(page, screens, tmp_path):
     page.screenshot(path=screens / "bucket.png")
 
 
+def test_the_links_token_leaves_the_browser_and_log_out_ends_the_session(page, server):
+    assert page.url == f"{server.address}/#/jobs"
+    (cookie,) = page.context.cookies()
+    assert cookie["httpOnly"] and cookie["sameSite"] == "Strict" and server.token not in str(cookie)
+    assert page.evaluate("document.cookie") == ""
+    page.go_back()
+    assert "token" not in page.url
+    page.goto(f"{server.address}/#/jobs")
+    page.click("button:has-text('Log out')")
+    page.wait_for_selector(".trouble:has-text('Not logged in')")
+    old = {"Cookie": f"muster={cookie['value']}"}
+    assert server.call("GET", "/api/whoami", token="", headers=old)[0] == 401
+    page.goto(f"{server.address}/#token={server.token}")        # the same tab: only the # changes
+    page.wait_for_selector("h1:has-text('Jobs')")
+    page.wait_for_selector(".trouble", state="detached")
+    assert page.url == f"{server.address}/#/jobs"
+
+
 def test_it_fits_a_phone_in_the_dark(browser, server, screens):
     context = browser.new_context(viewport={"width": 390, "height": 800}, color_scheme="dark")
     page = context.new_page()
-    page.goto(f"{server.address}/login?token={server.token}")
+    page.goto(f"{server.address}/#token={server.token}")
     page.wait_for_selector("h1:has-text('Jobs')")
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     page.screenshot(path=screens / "phone.png")

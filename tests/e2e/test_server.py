@@ -18,7 +18,7 @@ def test_it_says_where_it_is_and_takes_it_back_at_the_end(server):
     assert server.call("GET", "/healthz", token="")[0] == 200
     assert server.stop() == 0
     assert not (server.data_dir / "server.json").exists()
-    assert f"{doc['address']}/login?token=" in server.said()
+    assert f"{doc['address']}/#token=" in server.said()
 
 
 def test_what_it_keeps_is_for_its_owner_alone(server):

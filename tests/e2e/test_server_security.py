@@ -4,6 +4,7 @@ import os
 import socket
 import stat
 import time
+import urllib.parse
 
 import pytest
 from server import Server
@@ -30,6 +31,17 @@ def status(answer):
 
 def alive(server):
     return server.call("GET", "/healthz", token="")[0] == 200
+
+
+def login(server, token):
+    return server.call("POST", "/login", {"token": token}, token="", headers={"X-Muster": "1"})
+
+
+def cookie(server, token=None):
+    """A browser's, after log-in."""
+    code, headers, _ = login(server, token or server.token)
+    assert code == 204
+    return {"Cookie": headers["Set-Cookie"].split(";")[0]}
 
 
 @pytest.fixture
@@ -61,13 +73,13 @@ def test_wrong_token(server, method, path):
         assert server.call("GET", path, token="")[0] in (401, 404)
     assert server.call("GET", "/api/whoami", token="",
                        headers={"Cookie": f"muster={wrong}"})[0] == 401
-    assert server.call("GET", f"/login?token={wrong}", token="")[0] == 403
+    assert login(server, wrong)[0] == 403
 
 
 def test_a_good_token_in_each_place(server):
     for path, headers in ((f"/k/{server.token}/api/whoami", {}), (f"/api/whoami?key={server.token}", {}),
                           ("/api/whoami", {"Authorization": f"bearer {server.token}"}),
-                          ("/api/whoami", {"Cookie": f"x=y; muster={server.token}"})):
+                          ("/api/whoami", {"Cookie": "x=y; " + cookie(server)["Cookie"]})):
         assert server.call("GET", path, token="", headers=headers)[0] == 200
 
 
@@ -300,20 +312,118 @@ def test_dns_rebinding_knows_the_names_it_was_given(muster, tmp_path):
 
 
 def test_cookie_without_x_muster(server):
-    cookie = {"Cookie": f"muster={server.token}"}
+    own = cookie(server)
     put = ("PUT", "/api/projects/default/config/a", {"value": "1"})
-    assert server.call(*put, token="", headers=cookie)[0] == 403
-    assert server.call(*put, token="", headers={**cookie, "X-Muster": "0"})[0] == 403
-    assert server.call("DELETE", "/api/projects/default/config/a", token="", headers=cookie)[0] == 403
-    assert server.call(*put, token="", headers={**cookie, "X-Muster": "1"})[0] == 204
-    assert server.call("GET", "/api/whoami", token="", headers=cookie)[0] == 200
+    assert server.call(*put, token="", headers=own)[0] == 403
+    assert server.call(*put, token="", headers={**own, "X-Muster": "0"})[0] == 403
+    assert server.call("DELETE", "/api/projects/default/config/a", token="", headers=own)[0] == 403
+    assert server.call(*put, token="", headers={**own, "X-Muster": "1"})[0] == 204
+    assert server.call("GET", "/api/whoami", token="", headers=own)[0] == 200
 
 
 def test_the_cookie_is_out_of_reach_of_scripts_and_other_sites(server):
-    code, headers, _ = server.call("GET", f"/login?token={server.token}", token="")
-    assert code == 303 and headers["Location"] == "/"
+    code, headers, _ = login(server, server.token)
+    assert code == 204
     assert "HttpOnly" in headers["Set-Cookie"] and "SameSite=Strict" in headers["Set-Cookie"]
-    assert headers["Referrer-Policy"] == "no-referrer"
+    assert "Max-Age=2592000" in headers["Set-Cookie"] and server.token not in headers["Set-Cookie"]
+    assert server.call("POST", "/login", {"token": server.token}, token="")[0] == 403   # another site's
+    assert server.call("GET", f"/login?token={server.token}", token="")[0] == 405
+
+
+def test_a_session_is_good_in_a_cookie_alone_and_nothing_else_is_good_there(server, other):
+    own, theirs = cookie(server), cookie(server, other)
+    session = own["Cookie"].split("=")[1]
+    who = server.json("GET", "/api/whoami", token="", headers=theirs)
+    assert who["project"] == "other-team" and not who["root"]
+    assert server.call("GET", "/metrics", token="", headers=theirs)[0] == 403
+    assert server.call("GET", "/metrics", token="", headers=own)[0] == 200
+    assert server.call("GET", "/api/whoami", token=session)[0] == 401
+    assert server.call("GET", f"/k/{session}/api/whoami", token="")[0] == 401
+    assert login(server, session)[0] == 403
+    for token in (server.token, other):
+        assert server.call("GET", "/api/whoami", token="", headers={"Cookie": f"muster={token}"})[0] == 401
+    for path in server.data_dir.glob("muster.db*"):
+        assert session.encode() not in path.read_bytes()
+
+
+def test_a_session_ends_at_log_out_and_with_its_token(server, other, muster):
+    own, theirs = cookie(server), cookie(server, other)
+    server.kill()
+    server.start()
+    assert server.call("GET", "/api/whoami", token="", headers=own)[0] == 200
+    assert server.call("POST", "/logout", token="", headers=own)[0] == 403
+    assert server.call("POST", "/logout", token="", headers={**own, "X-Muster": "1"})[0] == 204
+    assert server.call("GET", "/api/whoami", token="", headers=own)[0] == 401
+    (row,) = server.json("GET", "/api/projects/other-team/tokens")["tokens"]
+    assert server.call("GET", "/api/whoami", token="", headers=theirs)[0] == 200
+    server.json("DELETE", f"/api/projects/other-team/tokens/{row['id']}")
+    assert server.call("GET", "/api/whoami", token="", headers=theirs)[0] == 401
+
+
+TELL = "import os, time; print(os.environ['MUSTER_TOKEN'], flush=True); time.sleep(60)"
+
+
+def job_token(server, name):
+    server.json("POST", "/api/jobs", {"name": name, "spec": {
+        "kind": "command", "command": ["python3", "-c", TELL], "resources": {"cpu": 0.1}}})
+    until = time.monotonic() + 30
+    while not (lines := server.json("GET", f"/api/jobs/default/{name}/logs")["lines"]):
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    return lines[0]["text"]
+
+
+def test_a_jobs_token_reaches_buckets_and_its_own_and_ends_with_the_job(server):
+    token, neighbour = job_token(server, "one"), job_token(server, "two")
+    assert token != neighbour
+    assert server.json("GET", "/api/whoami", token=token)["job"] == "one"
+    server.json("POST", "/storage/v1/b?project=default", {"name": "of-the-project"}, token=token)
+    at = "/upload/storage/v1/b/of-the-project/o?uploadType=media&name=a"
+    assert server.call("POST", at, b"bytes", token=token)[0] == 200
+    assert server.call("GET", "/api/jobs/default/one/logs", token=token)[0] == 200
+    listed = {"resourceNames": ["projects/default"], "filter": 'resource.labels.job_id="one"'}
+    assert server.call("POST", "/v2/entries:list", listed, token=token)[0] == 200
+    for method, path, body in [("GET", "/api/jobs", None), ("GET", "/api/jobs/default/two/logs", None),
+                               ("POST", "/api/jobs", {"spec": {"kind": "command", "command": ["true"]}}),
+                               ("POST", "/api/jobs/default/two/cancel", {}),
+                               ("GET", "/api/projects/default/secrets", None),
+                               ("PUT", "/api/projects/default/config/a", {"value": "1"}),
+                               ("GET", "/v1/projects/default/jobs", None),
+                               ("POST", "/v2/entries:list", {**listed, "filter": ""}),
+                               ("GET", "/metrics", None)]:
+        assert server.call(method, path, body, token=token)[0] == 403, path
+    assert login(server, token)[0] == 403
+    server.kill()
+    server.start()              # the job goes on, and so does its token
+    assert server.call("GET", "/api/whoami", token=token)[0] == 200
+    server.json("POST", "/api/jobs/default/one/cancel")
+    until = time.monotonic() + 30
+    while server.json("GET", "/api/jobs/default/one")["state"] != "cancelled":
+        assert time.monotonic() < until
+        time.sleep(0.02)
+    assert server.call("GET", "/api/whoami", token=token)[0] == 401
+    assert server.call("GET", "/storage/v1/b/of-the-project/o", token=token)[0] == 401
+    assert server.call("GET", "/storage/v1/b/of-the-project/o", token=neighbour)[0] == 200
+    server.json("POST", "/api/jobs/default/two/cancel")
+
+
+@pytest.mark.parametrize("text", ["two\nlines", "\x1b[2Jgone", "a\x9bm", "tab\t"])
+def test_control_characters_in_names_and_labels(server, text):
+    server.json("POST", "/storage/v1/b?project=default", {"name": "names"})
+    job = {"kind": "command", "command": ["true"], "labels": {"a": text}}
+    at = f"/upload/storage/v1/b/names/o?uploadType=media&name={urllib.parse.quote(text)}"
+    for method, path, body in [("POST", "/api/projects/default/tokens", {"label": text}),
+                               ("POST", "/api/projects", {"name": "abc" + text}),
+                               ("POST", "/api/jobs", {"name": "a" + text, "spec": {**job, "labels": {}}}),
+                               ("POST", "/api/jobs", {"spec": job}),
+                               ("POST", "/storage/v1/b?project=default", {"name": "abc" + text}),
+                               ("PUT", f"/api/projects/default/config/{urllib.parse.quote(text)}",
+                                {"value": "1"}), ("POST", at, b"x")]:
+        if text == "tab\t" and body == b"x":
+            continue            # Cloud Storage takes it, and it hides nothing
+        assert server.call(method, path, body)[0] == 400, path
+    server.json("POST", "/api/jobs", {"name": "plain", "spec": {**job, "labels": {}}})
+    assert server.call("PATCH", "/api/jobs/default/plain", {"labels": {"k": text}})[0] == 400
 
 
 def test_what_is_served_may_not_act_in_a_browser(server):

@@ -4,6 +4,7 @@
 
 #include "base/files.h"
 #include "server/auth.h"
+#include "server/jobs.h"
 #include "server/server.h"
 #include "tests/check.h"
 
@@ -27,11 +28,10 @@ static void close_all(void)
 
 static bool knows(const char *token, const char *project, bool root)
 {
-    char found[AUTH_NAME] = "?";
-    bool is_root = !root;
+    struct auth_who who;
 
-    return auth_check(server.auth, token, found, &is_root) && !strcmp(found, project)
-        && is_root == root;
+    return auth_check(server.auth, token, &who) && !strcmp(who.project, project)
+        && who.root == root && !who.job[0];
 }
 
 static void the_first_start_makes_a_token_that_stays(void **state)
@@ -84,25 +84,125 @@ static void a_projects_token_is_of_it_alone_and_ends_when_removed(void **state)
     close_all();
 }
 
-static void a_jobs_token_is_the_same_after_a_restart_and_goes_with_the_project(void **state)
+static bool of_job(const char *token, const char *name)
+{
+    struct auth_who who;
+
+    return auth_check(server.auth, token, &who) && !strcmp(who.project, "taxi-team") && !who.root
+        && !strcmp(who.job, name) && who.until == 0;
+}
+
+static void a_jobs_token_is_its_own_outlives_the_server_and_ends_with_the_job(void **state)
 {
     (void)state;
     struct err err = { 0 };
-    char first[AUTH_TOKEN], again[AUTH_TOKEN], other[AUTH_TOKEN];
+    char one[AUTH_TOKEN], two[AUTH_TOKEN], again[AUTH_TOKEN];
+    OWN_JSON json_t *spec = json_pack("{s:s, s:[s]}", "kind", "command", "command", "true");
+    int64_t uid[2];
 
     open_all();
-    assert_ok(auth_job_token(server.auth, "taxi-team", first, &err));
-    assert_ok(auth_job_token(server.auth, "default", other, &err));
-    assert_string_not_equal(first, other);
-    assert_true(knows(first, "taxi-team", false));
+    assert_ok(jobs_init(&server, &err));
+    for (int i = 0; i < 2; i++) {
+        OWN_JSON json_t *job = NULL;
+        assert_ok(jobs_submit(&server, "taxi-team", i ? "two" : "one", spec, &job, &err));
+        uid[i] = json_integer_value(json_object_get(job, "uid"));
+    }
+    auth_job_token(server.auth, uid[0], one);
+    auth_job_token(server.auth, uid[1], two);
+    assert_string_not_equal(one, two);
+    assert_true(of_job(one, "one"));
+    assert_true(of_job(two, "two"));
+    auth_job_token(server.auth, uid[1] + 1000, again);
+    assert_false(of_job(again, "one"));         /* a good MAC, and no such job */
+    two[strlen(two) - 1] ^= 1;
+    assert_false(of_job(two, "two"));
+    two[strlen(two) - 1] ^= 1;
     close_all();
     open_all();
-    assert_ok(auth_job_token(server.auth, "taxi-team", again, &err));
-    assert_string_equal(first, again);
+    auth_job_token(server.auth, uid[0], again);
+    assert_string_equal(one, again);
+    assert_true(of_job(one, "one"));
+    assert_ok(jobs_append(&server, "taxi-team", "one", "job.ended",
+                          json_pack("{s:s, s:s}", "state", "cancelled", "reason", ""), &err));
+    assert_false(of_job(one, "one"));
+    assert_true(of_job(two, "two"));
+    assert_fails(auth_session_add(server.auth, two, again, &err), ERR_DENIED);
+    close_all();
+}
+
+static bool logged_in(const char *session, const char *project, bool root)
+{
+    struct auth_who who;
+
+    return auth_session_check(server.auth, session, &who) && !strcmp(who.project, project)
+        && who.root == root && who.until > 0;
+}
+
+static void a_session_is_no_token_and_ends_with_the_token_it_was_given_for(void **state)
+{
+    (void)state;
+    struct err err = { 0 };
+    char root[AUTH_TOKEN], token[AUTH_TOKEN], own[AUTH_TOKEN], other[AUTH_TOKEN], id[16];
+
+    open_all();
+    snprintf(root, sizeof root, "%s", auth_root_token(server.auth));
+    assert_ok(auth_token_add(server.auth, "taxi-team", "web", token, id, &err));
+    assert_fails(auth_session_add(server.auth, "muster_nobody", own, &err), ERR_DENIED);
+    assert_ok(auth_session_add(server.auth, root, own, &err));
+    assert_ok(auth_session_add(server.auth, token, other, &err));
+    assert_true(logged_in(own, "", true));
+    assert_true(logged_in(other, "taxi-team", false));
+    assert_false(knows(own, "", true));
+    assert_false(logged_in(root, "", true));
+    assert_fails(auth_session_add(server.auth, own, token, &err), ERR_DENIED);
+    close_all();
+    open_all();
+    assert_true(logged_in(own, "", true));
+    assert_ok(auth_session_remove(server.auth, own, &err));
+    assert_false(logged_in(own, "", true));
+    assert_ok(auth_token_remove(server.auth, "taxi-team", id, &err));
+    assert_false(logged_in(other, "taxi-team", false));
+    assert_ok(auth_token_add(server.auth, "taxi-team", "", token, id, &err));
     assert_fails(auth_project_remove(server.auth, "default", &err), ERR_CONFLICT);
     assert_ok(auth_project_remove(server.auth, "taxi-team", &err));
-    assert_false(knows(first, "taxi-team", false));
-    assert_fails(auth_job_token(server.auth, "taxi-team", again, &err), ERR_MISSING);
+    assert_false(knows(token, "taxi-team", false));
+    close_all();
+}
+
+static int age_sessions(sqlite3 *db, void *arg, struct err *err)
+{
+    (void)arg;
+    return store_run(db, err, "UPDATE sessions SET expires = expires - ?", "d",
+                     AUTH_SESSION_S + 1.0);
+}
+
+static void a_session_ends_with_its_time(void **state)
+{
+    (void)state;
+    struct err err = { 0 };
+    char session[AUTH_TOKEN];
+
+    open_all();
+    assert_ok(auth_session_add(server.auth, auth_root_token(server.auth), session, &err));
+    assert_ok(store_write(server.store, age_sessions, NULL, &err));
+    close_all();
+    open_all();
+    assert_false(logged_in(session, "", true));
+    close_all();
+}
+
+static void a_label_is_one_line(void **state)
+{
+    (void)state;
+    struct err err = { 0 };
+    char token[AUTH_TOKEN], id[16];
+    static const char *const bad[] = { "a\nb", "a\tb", "\x1b[2J", "a\x7f", "a\xc2\x9bm" };
+
+    open_all();
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+        assert_fails(auth_token_add(server.auth, "default", bad[i], token, id, &err), ERR_INVALID);
+    assert_ok(auth_token_add(server.auth, "default", "Zo\xc3\xab \xc2\xa0", token, id, &err));
+    assert_ok(auth_token_remove(server.auth, "default", id, &err));
     close_all();
 }
 
@@ -150,6 +250,8 @@ static void a_secret_is_listed_by_name_and_a_config_value_by_both(void **state)
 
 CHECK_MAIN(the_first_start_makes_a_token_that_stays,
            a_projects_token_is_of_it_alone_and_ends_when_removed,
-           a_jobs_token_is_the_same_after_a_restart_and_goes_with_the_project,
+           a_jobs_token_is_its_own_outlives_the_server_and_ends_with_the_job,
+           a_session_is_no_token_and_ends_with_the_token_it_was_given_for,
+           a_session_ends_with_its_time, a_label_is_one_line,
            names_are_such_as_every_client_takes,
            a_secret_is_listed_by_name_and_a_config_value_by_both)

@@ -138,6 +138,7 @@ static void any_text_names_an_object(void **state)
     assert_fails(object_name_check("", &err), ERR_INVALID);
     assert_fails(object_name_check("..", &err), ERR_INVALID);
     assert_fails(object_name_check("a\nb", &err), ERR_INVALID);
+    assert_fails(object_name_check("\x1b[2J", &err), ERR_INVALID);
     assert_fails(object_name_check("\xff\xfe", &err), ERR_INVALID);
     assert_fails(object_name_check("\xed\xa0\x80", &err), ERR_INVALID);
 }
