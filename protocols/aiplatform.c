@@ -16,6 +16,7 @@
 #include "server/objects.h"
 #include "server/queue.h"
 #include "server/server.h"
+#include "server/tiers.h"
 
 /* ------------------------------------------------------------ create */
 
@@ -63,13 +64,16 @@ static int create_job(struct request *q, struct err *err)
 {
     struct server *s = request_server(q);
     const char *project;
-    OWN_JSON json_t *body = NULL, *spec = NULL, *record = NULL;
+    OWN_JSON json_t *body = NULL, *spec = NULL, *record = NULL, *tiers = NULL;
     if (google_project(q, &project, err) < 0 || request_json(q, &body, err) < 0)
         return -(int)err->code;
     const char *unbuilt = training_unbuilt(body);
     if (unbuilt)
         return google_refuse(q, 400, "UNIMPLEMENTED", "%s", unbuilt);
+    if (server_tiers(s, &tiers, err) < 0)
+        return -(int)err->code;
     struct training_here here = machine(s);
+    here.tiers = tiers;
     if (training_read(body, &here, &spec, err) < 0 || check_packages(s, project, spec, err) < 0)
         return -(int)err->code;
     const char *name = json_string_value(json_object_get(spec, "name"));

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "base/own.h"
 #include "protocols/stamp.h"
 
@@ -165,12 +166,11 @@ const char *training_unbuilt(const json_t *job)
 
 /* ------------------------------------------------------------ how much of the machine */
 
-static const struct tier {
+/* A scale tier, as the table of this machine has it; 0: the row does not say. */
+struct tier {
     const char *name;
     int workers, gpus;
-} tiers[] = {
-    { "BASIC", 1, 0 },     { "STANDARD_1", 5, 0 }, { "PREMIUM_1", 20, 0 },
-    { "BASIC_GPU", 1, 1 }, { "CUSTOM", 1, 0 },
+    double cpus, memory;
 };
 
 /* The old names of machines; the others carry the number of cores at their end. */
@@ -235,29 +235,49 @@ static void note(json_t *notes, const char *fmt, ...)
     json_array_append_new(notes, json_string(text));
 }
 
-static int read_tier(const json_t *input, struct tier *out, struct err *err)
+/* "BASIC, STANDARD_1, CUSTOM" */
+static void list_tiers(const json_t *tiers, char *out, size_t size)
+{
+    const char *name;
+    json_t *row;
+    size_t n = 0;
+    out[0] = '\0';
+    json_object_foreach ((json_t *)tiers, name, row)
+        if (n < size)
+            n += (size_t)snprintf(out + n, size - n, "%s%.40s", n ? ", " : "", name);
+}
+
+static int read_tier(const json_t *input, const struct training_here *here, struct tier *out,
+                     json_t *notes, struct err *err)
 {
     const char *name = text_at(input, "scaleTier"), *machine = text_at(input, "masterType");
+    char all[300];
     if (!name)
         name = machine ? "CUSTOM" : "BASIC";
-    if (!strcmp(name, "BASIC_TPU"))
+    const json_t *row = json_object_get(here->tiers, name);
+    bool custom = !strcmp(name, "CUSTOM");
+    list_tiers(here->tiers, all, sizeof all);
+    if (!row && !strcmp(name, "BASIC_TPU"))
         return wrong(err, "trainingInput.scaleTier",
                      "There are no TPUs here (use BASIC or BASIC_GPU).");
-    for (size_t i = 0; i < sizeof tiers / sizeof tiers[0]; i++) {
-        if (strcmp(tiers[i].name, name))
-            continue;
-        *out = tiers[i];
-        if (!strcmp(name, "CUSTOM") && !machine)
-            return wrong(err, "trainingInput.masterType", "It is needed when scaleTier is CUSTOM.");
-        if (strcmp(name, "CUSTOM") && machine)
-            return wrong(err, "trainingInput.masterType",
-                         "It may be set only when scaleTier is CUSTOM, and that is %s.", name);
-        return 0;
-    }
-    return wrong(err, "trainingInput.scaleTier",
-                 "\"%.40s\" is none of BASIC, STANDARD_1, PREMIUM_1, "
-                 "BASIC_GPU, CUSTOM.",
-                 name);
+    if (!row)
+        return wrong(err, "trainingInput.scaleTier", "\"%.40s\" is none of %s.", name, all);
+    if (custom && !machine)
+        return wrong(err, "trainingInput.masterType", "It is needed when scaleTier is CUSTOM.");
+    if (!custom && machine)
+        return wrong(err, "trainingInput.masterType",
+                     "It may be set only when scaleTier is CUSTOM, and that is %s.", name);
+    *out = (struct tier){ .name = name,
+                          .workers = (int)number_of(row, "workers"),
+                          .gpus = (int)number_of(row, "gpu"),
+                          .cpus = number_of(row, "cpu"),
+                          .memory = number_of(row, "memory") };
+    if (out->workers < 1)
+        out->workers = 1;
+    if (text_at(input, "scaleTier") && !custom)
+        note(notes, "scale tier %.40s: %d worker%s here (runtimes.yaml)", name, out->workers,
+             out->workers == 1 ? "" : "s");
+    return 0;
 }
 
 static int read_machine(const json_t *input, const struct tier *tier,
@@ -265,7 +285,7 @@ static int read_machine(const json_t *input, const struct tier *tier,
                         struct err *err)
 {
     const char *name = text_at(input, "masterType");
-    struct machine m = { "", 1, 0, tier->gpus };
+    struct machine m = { "", 1, tier->memory / (1 << 30), tier->gpus };
     if (name && find_machine(name, &m) < 0)
         return wrong(err, "trainingInput.masterType",
                      "\"%.60s\" is no machine type that is known "
@@ -276,12 +296,13 @@ static int read_machine(const json_t *input, const struct tier *tier,
         m.gpus = n > 64 ? 64 : (int)n;
     /* Each worker has its share of what is here: all of them are to run at once. */
     int workers = (int)json_integer_value(at(doc, "workers.max"));
-    double share = (double)here->cpus / workers, cpus = m.cpus > share ? share : m.cpus;
+    double asked = !name && tier->cpus > 0 ? tier->cpus : m.cpus;
+    double share = (double)here->cpus / workers, cpus = asked > share ? share : asked;
     int gpus = m.gpus > here->gpus / workers ? here->gpus / workers : m.gpus;
     int64_t memory = (int64_t)(m.gb * (1 << 30));
-    if (cpus < m.cpus && (name || workers > 1))
-        note(notes, "%s%s has %d core%s; here %s has %.3g", name ? "machine type " : "a worker",
-             name ? name : "", m.cpus, m.cpus == 1 ? "" : "s",
+    if (cpus < asked && (name || workers > 1 || tier->cpus > 0))
+        note(notes, "%s%s has %.3g core%s; here %s has %.3g", name ? "machine type " : "a worker",
+             name ? name : "", asked, asked == 1 ? "" : "s",
              workers > 1 ? "each worker" : "the job", cpus);
     if (memory > here->memory_bytes / workers)
         memory = 0;
@@ -402,7 +423,7 @@ static int read_python(const json_t *input, json_t *doc, struct err *err)
     return json_object_set_new(doc, "python", p);
 }
 
-static int read_program(const json_t *input, json_t *doc, json_t *notes, struct err *err)
+static int read_program(const json_t *input, json_t *doc, struct err *err)
 {
     const char *image = text_at(input, "masterConfig.imageUri");
     if (image)
@@ -415,12 +436,11 @@ static int read_program(const json_t *input, json_t *doc, json_t *notes, struct 
     if (!image)
         return wrong(err, "trainingInput.pythonModule",
                      "It is needed where no masterConfig.imageUri is given.");
-    note(notes,
-         "image %s is not run as a container: its command runs in the sandbox of this machine",
-         image);
     json_t *command = json_array(), *words = at(input, "masterConfig.containerArgs");
-    if (at(input, "masterConfig.containerCommand"))
+    if (json_array_size(at(input, "masterConfig.containerCommand")))
         json_array_extend(command, at(input, "masterConfig.containerCommand"));
+    else                        /* the words are for the program that the image names */
+        json_object_set_new(doc, "entrypoint", json_true());
     json_t *rest = arguments(words ? words : at(input, "args"), text_at(input, "jobDir"));
     json_array_extend(command, rest);
     json_decref(rest);
@@ -484,7 +504,7 @@ int training_read(const json_t *job, const struct training_here *here, json_t **
 {
     const json_t *input = at(job, "trainingInput");
     const char *id = text_at(job, "jobId"), *dir;
-    struct tier tier = tiers[0];
+    struct tier tier = { .name = "BASIC", .workers = 1 };
     int rc = check_id(id, err);
     if (rc < 0)
         return rc;
@@ -493,7 +513,8 @@ int training_read(const json_t *job, const struct training_here *here, json_t **
     OWN_JSON json_t *doc = json_pack("{s:s, s:{s:s, s:O}, s:b}", "name", id, "origin", "api",
                                      "aiplatform", "request", job, "network", 1);
     OWN_JSON json_t *notes = json_array();
-    if ((rc = check_kinds(input, err)) < 0 || (rc = read_tier(input, &tier, err)) < 0 ||
+    if ((rc = check_kinds(input, err)) < 0 ||
+        (rc = read_tier(input, here, &tier, notes, err)) < 0 ||
         (rc = read_workers(input, &tier, doc, notes, err)) < 0 ||
         (rc = read_machine(input, &tier, here, doc, notes, err)) < 0 ||
         (rc = training_check_labels(at(job, "labels"), err)) < 0)
@@ -502,7 +523,7 @@ int training_read(const json_t *job, const struct training_here *here, json_t **
     if (dir && !is_gs(dir, false))
         return wrong(err, "trainingInput.jobDir", "\"%.200s\" is no place in a bucket (gs://...).",
                      dir);
-    if ((rc = read_program(input, doc, notes, err)) < 0)
+    if ((rc = read_program(input, doc, err)) < 0)
         return rc;
     if (dir)
         json_object_set_new(doc, "job_dir", json_string(dir));

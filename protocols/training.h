@@ -21,6 +21,7 @@
 struct training_here {
     int cpus, gpus;
     int64_t memory_bytes;
+    const json_t *tiers;        /* what a scale tier is (server/tiers.h) */
 };
 
 /* A sentence about the part of a request that is not built; NULL: all of it is. */

@@ -31,6 +31,7 @@ static const struct key keys[] = {
     { "python.requirements", TEXT, 0, 0 },
     { "command", TEXTS, 0, 0 },
     { "image", TEXT, 0, 0 },
+    { "entrypoint", BOOLEAN, 0, 0 },    /* `command` is for the image's own program */
     { "env", STRINGS, 0, 0 },
     { "secrets", STRINGS, 0, 0 },
     { "workers", OBJECT, 0, 0 },
@@ -194,9 +195,11 @@ static int kind_check(const json_t *spec, const char *kind, struct err *err)
 {
     const json_t *part = json_object_get(spec, kind);
 
-    if (!part)
+    bool own = !strcmp(kind, "command") && json_object_get(spec, "image");
+
+    if (!part && !own)
         return err_set(err, ERR_INVALID, "%s: a job of kind \"%s\" needs it", kind, kind);
-    if (!strcmp(kind, "command") && json_array_size(part) == 0)
+    if (!strcmp(kind, "command") && json_array_size(part) == 0 && !own)
         return err_set(err, ERR_INVALID, "command: is empty");
     if (!strcmp(kind, "train") && !json_object_get(part, "spec"))
         return err_set(err, ERR_INVALID, "train.spec: is missing (the text of the spec)");

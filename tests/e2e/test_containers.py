@@ -274,6 +274,48 @@ def test_a_row_lets_an_image_be_its_own_user(job, data):
     assert "uid=0" in a.text("o") and (a.work / "made").exists()
 
 
+# ---------------------------------------------------------------- with a server
+
+def test_a_container_outlives_the_server_and_is_cancelled(server, podman, muster, tmp_path):
+    spec = tmp_path / "fit.yaml"
+    spec.write_text(f"name: fit\nimage: {IMAGE}\n"
+                    "command: [sh, -c, 'echo begun; while [ ! -e go ]; do sleep 0.1; done; echo end']\n")
+    name = muster("submit", spec, env=server.env).stdout.strip()
+    job = f"/api/jobs/default/{name}"
+
+    def said():
+        return [line["text"] for line in server.json("GET", job + "/logs")["lines"]]
+
+    wait_for(lambda: "begun" in said())
+    server.kill()
+    assert len(podman.names()) == 1
+    server.start()
+    assert server.json("GET", job)["state"] == "running"
+    (work,) = server.data_dir.glob("jobs/*/1/work")
+    (work / "go").touch()
+    wait_for(lambda: server.json("GET", job)["state"] == "succeeded")
+    assert said()[-1] == "end" and podman.names() == []
+
+    name = muster("submit", spec, env=server.env).stdout.strip()
+    job = f"/api/jobs/default/{name}"
+    wait_for(lambda: "begun" in said())
+    server.json("POST", job + "/cancel", {})
+    wait_for(lambda: server.json("GET", job)["state"] == "cancelled")
+    assert podman.names() == []
+
+
+def test_ai_platform_runs_the_images_own_program(server, podman):
+    made = server.json("POST", "/v1/projects/default/jobs", {"jobId": "own_program", "trainingInput": {
+        "region": "local", "scaleTier": "BASIC", "masterConfig": {
+            "imageUri": IMAGE, "containerArgs": ["echo $CLOUD_ML_JOB_ID in $container"]}}})
+    assert made["jobId"] == "own_program"
+    job = "/api/jobs/default/own_program"
+    wait_for(lambda: server.json("GET", job)["state"] in ("succeeded", "failed"))
+    said = [line["text"] for line in server.json("GET", job + "/logs")["lines"]]
+    assert said == [f"image {IMAGE} runs as a container (podman)",
+                    "scale tier BASIC: 1 worker here (runtimes.yaml)", "own_program in podman"]
+
+
 # ---------------------------------------------------------------- Python
 
 @pytest.mark.skipif(not Path("/usr/lib/python3/dist-packages/pip").is_dir(),

@@ -6,7 +6,10 @@
 #include "base/own.h"
 #include "tests/check.h"
 
-static const struct training_here here = { .cpus = 2, .gpus = 0, .memory_bytes = 8LL << 30 };
+static const char tiers[] =
+    "{\"BASIC\": {\"workers\": 1.0}, \"STANDARD_1\": {\"workers\": 5.0}, \"CUSTOM\": {}, "
+    "\"BASIC_GPU\": {\"workers\": 1.0, \"gpu\": 1.0}, "
+    "\"OURS\": {\"workers\": 2.0, \"cpu\": 0.5, \"memory\": 1073741824.0}}";
 
 static json_t *parse(const char *text)
 {
@@ -19,7 +22,8 @@ static json_t *parse(const char *text)
 
 static int read_text(const char *text, json_t **out, struct err *err)
 {
-    OWN_JSON json_t *job = parse(text);
+    OWN_JSON json_t *job = parse(text), *rows = parse(tiers);
+    const struct training_here here = { .cpus = 2, .memory_bytes = 8LL << 30, .tiers = rows };
     return training_read(job, &here, out, err);
 }
 
@@ -74,6 +78,8 @@ static void tiers_and_machines_become_what_is_here(void **state)
     assert_ok(read_text(JOB(MODULE ", \"scaleTier\": \"BASIC_GPU\""), &gpu, &err));
     assert_int_equal(json_integer_value(at(gpu, "resources", "gpu")), 0);
     assert_string_equal(json_string_value(json_array_get(at(gpu, "notes", NULL), 0)),
+                        "scale tier BASIC_GPU: 1 worker here (runtimes.yaml)");
+    assert_string_equal(json_string_value(json_array_get(at(gpu, "notes", NULL), 1)),
                         "1 GPU was asked for; 0 here, so it runs on the CPU");
 
     assert_ok(read_text(
@@ -93,7 +99,21 @@ static void tiers_and_machines_become_what_is_here(void **state)
 
     assert_ok(read_text(JOB(MODULE ", \"scaleTier\": \"STANDARD_1\""), &standard, &err));
     assert_int_equal(json_integer_value(at(standard, "workers", "max")), 5);
-    assert_int_equal(json_array_size(at(standard, "notes", NULL)), 2);
+    assert_int_equal(json_array_size(at(standard, "notes", NULL)), 3);
+}
+
+static void a_tier_is_what_the_table_says(void **state)
+{
+    (void)state;
+    struct err err = { 0 };
+    OWN_JSON json_t *ours = NULL, *none = NULL;
+    assert_ok(read_text(JOB(MODULE ", \"scaleTier\": \"OURS\""), &ours, &err));
+    assert_int_equal(json_integer_value(at(ours, "workers", "max")), 2);
+    assert_int_equal((int)(1000 * json_number_value(at(ours, "resources", "cpu"))), 500);
+    assert_int_equal(json_integer_value(at(ours, "resources", "memory")), 1 << 30);
+    assert_fails(read_text(JOB(MODULE ", \"scaleTier\": \"PREMIUM_1\""), &none, &err), ERR_INVALID);
+    assert_string_equal(err.text, "Field: trainingInput.scaleTier Error: \"PREMIUM_1\" is none of "
+                                  "BASIC, STANDARD_1, CUSTOM, BASIC_GPU, OURS.");
 }
 
 static void an_image_may_carry_a_module_or_a_command(void **state)
@@ -113,6 +133,13 @@ static void an_image_may_carry_a_module_or_a_command(void **state)
     OWN_JSON json_t *words = parse("[\"sh\", \"-c\", \"true\"]");
     assert_string_equal(json_string_value(at(command, "kind", NULL)), "command");
     assert_true(json_equal(at(command, "command", NULL), words));
+    assert_null(at(command, "entrypoint", NULL));
+    /* no command: the words are for the image's own program */
+    OWN_JSON json_t *own = NULL;
+    assert_ok(read_text(JOB("\"masterConfig\": {\"imageUri\": \"i\"}, \"args\": [\"-n\"]"), &own,
+                        &err));
+    assert_true(json_is_true(at(own, "entrypoint", NULL)));
+    assert_int_equal(json_array_size(at(own, "command", NULL)), 1);
 }
 
 static void a_wrong_field_is_named(void **state)
@@ -221,6 +248,7 @@ static void a_native_job_is_shown_too(void **state)
 }
 
 CHECK_MAIN(the_tutorial_becomes_a_python_job, tiers_and_machines_become_what_is_here,
+           a_tier_is_what_the_table_says,
            an_image_may_carry_a_module_or_a_command, a_wrong_field_is_named,
            what_is_not_built_is_told_by_its_name, a_record_is_shown_as_a_job,
            a_native_job_is_shown_too)

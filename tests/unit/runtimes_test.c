@@ -1,0 +1,118 @@
+/* tests/unit/runtimes_test.c - the table of runtimes, images and scale tiers that a user may edit */
+#include "drivers/runtimes.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/files.h"
+#include "base/json.h"
+#include "base/own.h"
+#include "tests/check.h"
+
+static char data[] = "/tmp/muster-runtimes-XXXXXX";
+static char path[64];
+
+static void put(const char *text)
+{
+    struct err err = { 0 };
+    if (strstr(data, "XXXXXX"))
+        assert_non_null(mkdtemp(data));
+    snprintf(path, sizeof path, "%s/runtimes.yaml", data);
+    unlink(path);
+    if (text)
+        assert_ok(files_write(path, text, strlen(text), &err));
+}
+
+static double tier(const char *name, const char *key)
+{
+    struct err err = { 0 };
+    OWN_JSON json_t *tiers = NULL;
+    assert_ok(runtimes_tiers(data, &tiers, &err));
+    const json_t *row = json_object_get(tiers, name);
+    return row ? number_of(row, key) : -1;
+}
+
+static struct runtime_image image(const char *name)
+{
+    struct err err = { 0 };
+    struct runtime_image row;
+    assert_ok(runtimes_image(data, name, &row, &err));
+    return row;
+}
+
+static void the_table_is_written_with_its_defaults(void **state)
+{
+    (void)state;
+    put(NULL);
+    assert_int_equal(tier("BASIC", "workers"), 1);
+    assert_int_equal(tier("STANDARD_1", "workers"), 5);
+    assert_int_equal(tier("PREMIUM_1", "workers"), 20);
+    assert_int_equal(tier("BASIC_GPU", "gpu"), 1);
+    assert_int_equal(tier("CUSTOM", "workers"), 0);
+    assert_int_equal(tier("BASIC_TPU", "workers"), -1);
+    assert_int_equal(access(path, F_OK), 0);
+    struct runtime_image row = image("gcr.io/cloud-ml-public/training/pytorch-cpu.1-4");
+    assert_true(row.has_row && !row.pull && !row.never && !row.own_user);
+    assert_false(image("mine:1").has_row);
+}
+
+static void a_table_without_tiers_has_the_default_ones(void **state)
+{
+    (void)state;
+    put("runtimes: {}\nimages: {}\n");
+    assert_int_equal(tier("STANDARD_1", "workers"), 5);
+}
+
+static void tiers_are_edited(void **state)
+{
+    (void)state;
+    put("tiers:\n  BASIC: {workers: 2, cpu: 0.5, memory: 2Gi}\n  OURS:\n");
+    assert_int_equal(tier("BASIC", "workers"), 2);
+    assert_int_equal(1000 * tier("BASIC", "cpu"), 500);
+    assert_true(tier("BASIC", "memory") == 2147483648.0);
+    assert_int_equal(tier("OURS", "workers"), 0);
+    assert_int_equal(tier("STANDARD_1", "workers"), -1);
+}
+
+static void a_wrong_tier_is_told_with_its_line(void **state)
+{
+    (void)state;
+    static const struct { const char *text, *said; } cases[] = {
+        { "tiers:\n  A: {workers: many}\n", ":2: workers: takes a number from 1 to 1000" },
+        { "tiers:\n  A: {workers: 0}\n", ":2: workers: takes a number from 1 to 1000" },
+        { "tiers:\n  A: {cores: 3}\n", ":2: \"cores\": a tier has workers, cpu, memory and gpu" },
+        { "tiers:\n  A: [3]\n", ":2: a tier is a map" },
+        { "tiers: 3\n", ":1: tiers: takes a map" },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct err err = { 0 };
+        OWN_JSON json_t *tiers = NULL;
+        put(cases[i].text);
+        assert_fails(runtimes_tiers(data, &tiers, &err), ERR_INVALID);
+        if (!strstr(err.text, cases[i].said))
+            fail_msg("%s: %s", cases[i].text, err.text);
+    }
+}
+
+static void an_image_goes_by_its_longest_row(void **state)
+{
+    (void)state;
+    put("images:\n  a/: {pull: true}\n  a/b: {container: false, user: image}\n  a/b/c:\n");
+    assert_true(image("a/x").pull && !image("a/x").never);
+    assert_true(image("a/b:1").never && image("a/b:1").own_user && !image("a/b:1").pull);
+    struct runtime_image plain = image("a/b/c");
+    assert_true(plain.has_row && !plain.pull && !plain.never);
+    assert_false(image("b").has_row);
+}
+
+static void cleared(void **state)
+{
+    (void)state;
+    put(NULL);
+    rmdir(data);
+}
+
+CHECK_MAIN(the_table_is_written_with_its_defaults, a_table_without_tiers_has_the_default_ones,
+           tiers_are_edited, a_wrong_tier_is_told_with_its_line, an_image_goes_by_its_longest_row,
+           cleared)
