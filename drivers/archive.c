@@ -21,7 +21,13 @@
 #include "base/own.h"
 #include "drivers/sandbox.h"
 
-enum { BLOCK = 64 << 10, METADATA_MAX = 1 << 20, CHECK_SECONDS = 60 };
+enum {
+    BLOCK = 64 << 10,
+    METADATA_MAX = 1 << 20,
+    CHECK_SECONDS = 60,
+    CHECK_BYTES = 512 << 20,
+    TAKE_MEMBERS_MAX = 1000,    /* of an archive that one text is wanted of */
+};
 
 /* ------------------------------------------------------------------ libarchive */
 
@@ -245,26 +251,39 @@ static int check_open(struct checking *c, struct archive_facts *out, struct err 
     return 0;
 }
 
+static int reader_open(int fd, const void *bytes, size_t n, const char *name, struct archive **out,
+                       struct err *err)
+{
+    if (load(err) < 0)
+        return -(int)err->code;
+    struct archive *a = lib.archive_read_new();
+    if (!a)
+        return err_set(err, ERR_NOMEM, "no memory to read %s", name);
+    lib.archive_read_support_filter_gzip(a);
+    lib.archive_read_support_filter_bzip2(a);
+    lib.archive_read_support_filter_xz(a);
+    lib.archive_read_support_format_tar(a);
+    lib.archive_read_support_format_zip(a);
+    int rc = bytes ? lib.archive_read_open_memory(a, bytes, n)
+                   : lib.archive_read_open_fd(a, fd, BLOCK);
+    if (rc == ARCHIVE_OK) {
+        *out = a;
+        return 0;
+    }
+    err_set(err, ERR_INVALID, "%s: is no .tar.gz, .zip or .whl (%s)", name,
+            lib.archive_error_string(a));
+    lib.archive_read_free(a);
+    return -(int)err->code;
+}
+
 static int check(int fd, const void *bytes, size_t n, const char *name, struct archive_facts *out,
                  struct err *err)
 {
     struct checking c = { .file = name, .packed = (int64_t)n };
 
-    if (load(err) < 0)
+    if (reader_open(fd, bytes, n, name, &c.a, err) < 0)
         return -(int)err->code;
-    c.a = lib.archive_read_new();
-    if (!c.a)
-        return err_set(err, ERR_NOMEM, "no memory to read %s", name);
-    lib.archive_read_support_filter_gzip(c.a);
-    lib.archive_read_support_filter_bzip2(c.a);
-    lib.archive_read_support_filter_xz(c.a);
-    lib.archive_read_support_format_tar(c.a);
-    lib.archive_read_support_format_zip(c.a);
-    int rc = bytes ? lib.archive_read_open_memory(c.a, bytes, n)
-                   : lib.archive_read_open_fd(c.a, fd, BLOCK);
-    rc = rc == ARCHIVE_OK ? check_open(&c, out, err)
-       : err_set(err, ERR_INVALID, "%s: is no .tar.gz, .zip or .whl (%s)", name,
-                 lib.archive_error_string(c.a));
+    int rc = check_open(&c, out, err);
     lib.archive_read_free(c.a);
     buf_done(&c.requires);
     buf_done(&c.metadata);
@@ -277,40 +296,141 @@ int archive_check_bytes(const void *bytes, size_t n, const char *name, struct ar
     return check(-1, bytes, n, name, out, err);
 }
 
+/* ------------------------------------------------------------------ one text of it */
+
+struct taking {
+    struct archive *a;
+    const char *file, *name;
+    size_t max, unpacked;
+    struct buf text, other;     /* of the member of that name; of the only one with that ending */
+    bool found;
+    int others;
+};
+
+static int take_member(struct taking *t, const char *name, struct err *err)
+{
+    const char *slash = strrchr(name, '/'), *base = slash ? slash + 1 : name;
+    bool wanted = !strcmp(base, t->name) && !t->found;
+    bool other = ends_with(name, ".yaml") || ends_with(name, ".yml");
+    char block[BLOCK];
+    la_ssize_t n;
+
+    t->found |= wanted;
+    t->others += other && !wanted;
+    while ((n = lib.archive_read_data(t->a, block, sizeof block)) > 0) {
+        t->unpacked += (size_t)n;
+        if (t->unpacked > t->max)
+            return err_set(err, ERR_INVALID, "%s: unpacks to more than %zu MB", t->file,
+                           t->max >> 20);
+        if (wanted || (other && t->others == 1))
+            buf_append(wanted ? &t->text : &t->other, block, (size_t)n);
+    }
+    if (n < 0)
+        return err_set(err, ERR_INVALID, "%s: member \"%.100s\" is damaged (%s)", t->file, name,
+                       lib.archive_error_string(t->a));
+    return 0;
+}
+
+static int take_members(struct taking *t, struct err *err)
+{
+    struct archive_entry *e;
+    int rc, members = 0;
+
+    while ((rc = lib.archive_read_next_header(t->a, &e)) == ARCHIVE_OK || rc == ARCHIVE_WARN) {
+        const char *name = lib.archive_entry_pathname(e);
+        char copy[512];
+        if (++members > TAKE_MEMBERS_MAX)
+            return err_set(err, ERR_INVALID, "%s: has more than %d members", t->file,
+                           TAKE_MEMBERS_MAX);
+        if (check_name(t->file, name, err) < 0 || check_kind(t->file, e, name, err) < 0)
+            return -(int)err->code;
+        snprintf(copy, sizeof copy, "%s", name);
+        if (take_member(t, copy, err) < 0)
+            return -(int)err->code;
+    }
+    if (rc != ARCHIVE_EOF)
+        return err_set(err, ERR_INVALID, "%s: is damaged or no archive (%s)", t->file,
+                       lib.archive_error_string(t->a));
+    if (!t->found && t->others != 1)
+        return err_set(err, ERR_INVALID, "%s: has no member %s%s", t->file, t->name,
+                       t->others ? ", and more than one other .yaml" : ", nor another .yaml");
+    return 0;
+}
+
+int archive_take_bytes(const void *bytes, size_t n, const char *file, const char *name, size_t max,
+                       struct buf *out, struct err *err)
+{
+    struct taking t = { .file = file, .name = name, .max = max };
+
+    if (reader_open(-1, bytes, n, file, &t.a, err) < 0)
+        return -(int)err->code;
+    int rc = take_members(&t, err);
+    lib.archive_read_free(t.a);
+    struct buf *text = t.found ? &t.text : &t.other;
+    if (rc == 0 && (rc = buf_ok(text, err)) == 0)
+        buf_append(out, text->data ? text->data : "", text->n);
+    buf_done(&t.text);
+    buf_done(&t.other);
+    return rc;
+}
+
 /* ------------------------------------------------------------------ in a process of its own */
 
 struct answer {
     struct err err;
     int rc;
     bool pyproject, has_requirements;
-    size_t n;                   /* of the requirements, which follow */
+    size_t n;                   /* of the requirements or the text, which follow */
 };
+
+/* Bytes of address space that this process has: of a server, more than it uses. */
+static rlim_t space_used(void)
+{
+    char text[64] = "";
+    OWN_FD int fd = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
+
+    if (fd < 0 || read(fd, text, sizeof text - 1) < 0)
+        return 0;
+    return (rlim_t)strtoull(text, NULL, 10) * (rlim_t)sysconf(_SC_PAGESIZE);
+}
+
+static void give_up_rights(void)
+{
+    rlim_t room = space_used() + CHECK_BYTES;
+    struct rlimit memory = { room, room }, seconds = { CHECK_SECONDS, CHECK_SECONDS };
+
+    setrlimit(RLIMIT_AS, &memory);
+    setrlimit(RLIMIT_CPU, &seconds);
+    prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
+    prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+    if (geteuid() == 0 && (setgroups(0, NULL) < 0 ||
+                           setresgid(SANDBOX_USER, SANDBOX_USER, SANDBOX_USER) < 0 ||
+                           setresuid(SANDBOX_USER, SANDBOX_USER, SANDBOX_USER) < 0))
+        _exit(1);
+}
+
+static void write_all(int fd, const char *from, size_t n)
+{
+    for (ssize_t put; n && ((put = write(fd, from, n)) > 0 || errno == EINTR);)
+        if (put > 0)
+            from += put, n -= (size_t)put;
+}
 
 __attribute__((noreturn))
 static void check_without_rights(int fd, size_t size, const char *name, int to)
 {
     struct answer a = { .rc = 0 };
     struct archive_facts facts = { 0 };
-    struct rlimit memory = { 512 << 20, 512 << 20 }, seconds = { CHECK_SECONDS, CHECK_SECONDS };
 
     if ((a.rc = load(&a.err)) == 0) {
-        setrlimit(RLIMIT_AS, &memory);
-        setrlimit(RLIMIT_CPU, &seconds);
-        prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
-        prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
-        if (geteuid() == 0 && (setgroups(0, NULL) < 0 ||
-                               setresgid(SANDBOX_USER, SANDBOX_USER, SANDBOX_USER) < 0 ||
-                               setresuid(SANDBOX_USER, SANDBOX_USER, SANDBOX_USER) < 0))
-            _exit(1);
+        give_up_rights();
         a.rc = check(fd, NULL, size, name, &facts, &a.err);
     }
     a.pyproject = facts.pyproject;
     a.has_requirements = facts.requirements != NULL;
     a.n = facts.requirements ? strlen(facts.requirements) : 0;
-    if (write(to, &a, sizeof a) == (ssize_t)sizeof a && a.n) {
-        ssize_t n = write(to, facts.requirements, a.n);
-        (void)n;
-    }
+    write_all(to, (const char *)&a, sizeof a);
+    write_all(to, facts.requirements, a.n);
     _exit(0);
 }
 
@@ -325,6 +445,33 @@ static bool read_all(int fd, void *to, size_t n)
         at += (size_t)got;
     }
     return true;
+}
+
+/* What the child `pid` (-1: none) says, and the text after it. Caller frees the text. */
+static int hear(pid_t pid, int from, const char *name, size_t max, struct answer *a,
+                char **out_text, struct err *err)
+{
+    bool whole = pid > 0 && read_all(from, a, sizeof *a) && a->n <= max;
+    char *text = whole ? calloc(1, a->n + 1) : NULL;
+
+    whole = text && read_all(from, text, a->n);
+    if (pid > 0) {
+        if (!whole)
+            kill(pid, SIGKILL);         /* it may wait for us to read the rest */
+        while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+            ;
+    }
+    if (!whole)
+        err_set(err, ERR_INVALID, "%s: cannot be read within %d s and %d MB of memory", name,
+                CHECK_SECONDS, CHECK_BYTES >> 20);
+    else if (a->rc < 0)
+        *err = a->err;
+    if (whole && a->rc == 0) {
+        *out_text = text;
+        return 0;
+    }
+    free(text);
+    return -(int)err->code;
 }
 
 int archive_check(const char *path, struct archive_facts *out, struct err *err)
@@ -344,20 +491,39 @@ int archive_check(const char *path, struct archive_facts *out, struct err *err)
         check_without_rights(fd, (size_t)st.st_size, name, pipes[1]);
     close(pipes[1]);
     OWN_FD int from = pipes[0];
-    bool whole = pid > 0 && read_all(from, &a, sizeof a) && a.n <= METADATA_MAX;
-    OWN_MEM char *text = whole ? calloc(1, a.n + 1) : NULL;
-    whole = text && read_all(from, text, a.n);
-    if (pid > 0)
-        while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
-            ;
-    if (!whole)
-        return err_set(err, ERR_INVALID, "%s: cannot be read within %d s and 512 MB of memory",
-                       name, CHECK_SECONDS);
-    if (a.rc < 0) {
-        *err = a.err;
-        return a.rc;
-    }
+    OWN_MEM char *text = NULL;
+    if (hear(pid, from, name, METADATA_MAX, &a, &text, err) < 0)
+        return -(int)err->code;
     out->pyproject = a.pyproject;
     out->requirements = a.has_requirements ? TAKE(text) : NULL;
     return 0;
+}
+
+int archive_take(const void *bytes, size_t n, const char *file, const char *name, size_t max,
+                 struct buf *out, struct err *err)
+{
+    struct answer a = { .rc = 0 };
+    int pipes[2];
+
+    if (pipe2(pipes, O_CLOEXEC) < 0)
+        return err_set(err, ERR_AGAIN, "no pipe to read %s", file);
+    pid_t pid = fork();
+    if (pid == 0) {
+        struct buf text = BUF_INIT;
+        if ((a.rc = load(&a.err)) == 0) {
+            give_up_rights();
+            a.rc = archive_take_bytes(bytes, n, file, name, max, &text, &a.err);
+        }
+        a.n = a.rc == 0 ? text.n : 0;
+        write_all(pipes[1], (const char *)&a, sizeof a);
+        write_all(pipes[1], text.data, a.n);
+        _exit(0);
+    }
+    close(pipes[1]);
+    OWN_FD int from = pipes[0];
+    OWN_MEM char *text = NULL;
+    if (hear(pid, from, file, max, &a, &text, err) < 0)
+        return -(int)err->code;
+    buf_append(out, text, a.n);
+    return buf_ok(out, err);
 }

@@ -32,6 +32,15 @@ int archive_check(const char *path, struct archive_facts *out, struct err *err);
 int archive_check_bytes(const void *bytes, size_t n, const char *name, struct archive_facts *out,
                         struct err *err);
 
+/* One text of an archive, appended to `out`: that of the member `name`, else of the only member
+ * that ends in .yaml or .yml. All members together unpack to at most `max` bytes. The archive is
+ * read in a process of its own, as above. */
+int archive_take(const void *bytes, size_t n, const char *file, const char *name, size_t max,
+                 struct buf *out, struct err *err);
+/* The same in this process, for tests. */
+int archive_take_bytes(const void *bytes, size_t n, const char *file, const char *name, size_t max,
+                       struct buf *out, struct err *err);
+
 /* The names that a package needs, from "requires.txt" of an egg-info or from METADATA: appended
  * to `out`, one a line, without those of extras. */
 void archive_read_requires(const char *text, struct buf *out);

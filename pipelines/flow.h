@@ -95,8 +95,8 @@
 int flow_compile(const char *name, const char *text, size_t n, json_t **out, struct err *err);
 
 /* One language each; a document is a tree that knows its lines. `platform` may be NULL. */
-int argo_compile(const struct value *doc, const char *name, json_t **out, struct err *err);
-int ir_compile(const struct value *spec, const struct value *platform, const char *name,
+int argo_compile(struct value *doc, const char *name, json_t **out, struct err *err);
+int ir_compile(struct value *spec, struct value *platform, const char *name,
                json_t **out, struct err *err);
 
 #endif
