@@ -99,15 +99,15 @@ fetch_data() {
     done
 }
 
-test_environment() {
-    venv=$cache/test-venv
-    want=$(cat "$here/tests/requirements.txt")
+test_environment() {    # name requirements
+    venv=$cache/$1
+    want=$(cat "$here/tests/$2")
     [ "$(cat "$venv/installed" 2>/dev/null)" = "$want" ] && return
     say "building the test environment $venv"
     rm -rf "$venv"
-    python3 -m venv "$venv"
-    "$venv/bin/pip" install -q --disable-pip-version-check -r "$here/tests/requirements.txt"
-    echo "$want" >"$venv/installed"
+    python3 -m venv "$venv" &&
+        "$venv/bin/pip" install -q --disable-pip-version-check -r "$here/tests/$2" &&
+        echo "$want" >"$venv/installed"
 }
 
 # shellcheck disable=SC2086
@@ -119,6 +119,10 @@ if [ "${1-}" = test ]; then
     need $test_packages
     (need $torch_packages) || say "going on without PyTorch"
     (need $browser_packages) || say "going on without a browser"
-    test_environment
+    test_environment test-venv requirements.txt
+    # The SDKs of pipelines; the two versions exclude each other. Their tests are skipped where
+    # there is none.
+    test_environment kfp1-venv requirements-kfp1.txt || say "going on without kfp 1.8"
+    test_environment kfp2-venv requirements-kfp2.txt || say "going on without kfp 2"
 fi
 say "ready (data in $data)"

@@ -139,8 +139,8 @@ static const struct keys tables[ARGO_MAPS] = {
         "imagePullSecrets podDisruptionBudget podGC podMetadata podPriority podPriorityClassName "
         "volumeClaimGC", spec_refused },
     [ARGO_TEMPLATE] = { "activeDeadlineSeconds annotations container dag failFast initContainers "
-        "inputs metadata name outputs parallelism podResources resource retryStrategy script sidecars steps "
-        "suspend timeout volumes nodeSelector",
+        "inputs metadata name outputs parallelism podResources resource retryStrategy script "
+        "sidecars steps suspend timeout volumes nodeSelector",
         POD_IDLE "archiveLocation", template_refused },
     [ARGO_DAG] = { "failFast target tasks", "", none },
     [ARGO_TASK] = { TASK_USED "dependencies depends", "", task_refused },
