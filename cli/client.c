@@ -163,12 +163,12 @@ static int say_refused(const struct client *c, long status, const json_t *doc, s
     return err_set(err, code, "the server at %s answers %ld and does not say why", c->server, status);
 }
 
-int client_call(struct client *c, const char *method, const char *path, const json_t *body,
-                json_t **out, struct err *err)
+/* One request; what the server refuses is told in its own sentence. */
+static int exchange(struct client *c, const char *method, const char *path, const json_t *body,
+                    struct http_response *out, struct err *err)
 {
     OWN_MEM char *url = NULL, *token = NULL;
     OWN_MEM char *text = body ? json_dumps(body, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
-    struct http_response r = { 0 };
 
     if (asprintf(&url, "%s%s", c->server, path) < 0)
         url = NULL;
@@ -178,23 +178,45 @@ int client_call(struct client *c, const char *method, const char *path, const js
         return err_set(err, ERR_NOMEM, "no memory for a request");
     const char *const headers[] = { token, "Content-Type: application/json", NULL };
     if ((wire_can(url) ? wire_call : http_call)(method, url, headers, text, text ? strlen(text) : 0,
-                                                ANSWER_MAX, &r, err) < 0)
+                                                ANSWER_MAX, out, err) < 0)
         return err->code != ERR_AGAIN ? -(int)err->code
             : env_of("MUSTER_SERVER")
             ? err_set(err, ERR_AGAIN, "nobody answers at %s, which MUSTER_SERVER names (a server that was "
                       "started again has another address: eval \"$(muster env --unset)\" forgets it)",
                       c->server)
             : no_server("nobody answers at its address", err);
+    if (out->status >= 200 && out->status <= 299)
+        return 0;
+    json_t *doc = json_loadb(out->body.data ? out->body.data : "", out->body.n, JSON_DECODE_ANY, NULL);
+    say_refused(c, out->status, doc, err);
+    json_decref(doc);
+    http_response_done(out);
+    return -(int)err->code;
+}
+
+int client_call(struct client *c, const char *method, const char *path, const json_t *body,
+                json_t **out, struct err *err)
+{
+    struct http_response r = { 0 };
+
+    if (exchange(c, method, path, body, &r, err) < 0)
+        return -(int)err->code;
     json_t *doc = r.body.n ? json_loadb(r.body.data, r.body.n, JSON_DECODE_ANY, NULL) : NULL;
     http_response_done(&r);
-    if (r.status < 200 || r.status > 299) {
-        say_refused(c, r.status, doc, err);
-        json_decref(doc);
-        return -(int)err->code;
-    }
     if (out)
         *out = doc;
     else
         json_decref(doc);
     return 0;
+}
+
+int client_text(struct client *c, const char *path, struct buf *out, struct err *err)
+{
+    struct http_response r = { 0 };
+
+    if (exchange(c, "GET", path, NULL, &r, err) < 0)
+        return -(int)err->code;
+    buf_append(out, r.body.data, r.body.n);
+    http_response_done(&r);
+    return buf_ok(out, err);
 }

@@ -39,6 +39,9 @@ OWN_DEFINE(client)
 int client_call(struct client *c, const char *method, const char *path, const json_t *body,
                 json_t **out, struct err *err);
 
+/* What a GET answers, as it is. */
+int client_text(struct client *c, const char *path, struct buf *out, struct err *err);
+
 /* "/api/projects/PROJECT/tokens/ID" of "/api/projects/%/tokens/%" and two texts, each escaped; a
  * NULL ends them. Caller frees; NULL: no memory. */
 char *client_path(const char *form, ...) __attribute__((sentinel));

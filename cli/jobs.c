@@ -1,8 +1,12 @@
 /* cli/jobs.c - muster jobs: the server's jobs, listed, described, followed, ended */
 #include "cli/jobs.h"
 
+#include <errno.h>
+#include <math.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -10,9 +14,10 @@
 #include "base/json.h"
 
 struct args {
-    const char *project, *state, *text, *label, *search;
+    const char *project, *state, *text, *label, *search, *since;
     long limit, tail;
     int json, follow, all;
+    double since_t;             /* of `since`; 0: not given */
 };
 #define AT(field) offsetof(struct args, field)
 static const struct option options[] = {
@@ -26,6 +31,8 @@ static const struct option options[] = {
     { "limit", 0, "N", "list: at most so many, newest first (default: 100)", OPTION_INT, AT(limit) },
     { "follow", 'f', NULL, "logs: go on until the job has ended", OPTION_FLAG, AT(follow) },
     { "tail", 0, "N", "logs: only the last lines", OPTION_INT, AT(tail) },
+    { "since", 0, "TIME", "logs: only from then on: 90s, 10m, 2h, 1d ago, or 2026-01-31T12:00",
+      OPTION_TEXT, AT(since) },
     { "search", 0, "TEXT", "logs: only lines that contain it", OPTION_TEXT, AT(search) },
     { "json", 0, NULL, "print what the server answers", OPTION_FLAG, AT(json) },
     { 0 }
@@ -33,6 +40,8 @@ static const struct option options[] = {
 
 /* Between two looks at a log: nobody notices. */
 enum { LOOK_US = 100000 };
+/* A server that does not answer is asked again after growing pauses, for so long. */
+static const double PAUSE_MAX_S = 2, WAIT_S = 1800;
 
 static void print_json(const json_t *doc)
 {
@@ -221,62 +230,121 @@ static int describe(struct cli *c, struct client *s, const struct args *a, char 
 
 /* ------------------------------------------------------------ logs */
 
-static void print_lines(const json_t *doc)
+/* "oTEXT" lines, then "+PLACE" (there is more) or ".PLACE": where the next call goes on. Nothing is
+ * printed of an answer without that end. */
+static int print_lines(struct buf *answer, char place[64], bool *out_more, struct err *err)
 {
-    size_t i;
-    json_t *line;
+    char *at = answer->data, *end = at + answer->n;
+    const char *last = answer->n > 1 ? memrchr(at, '\n', answer->n - 1) : NULL;
+    last = last ? last + 1 : at;
 
-    json_array_foreach(json_object_get(doc, "lines"), i, line) {
-        const json_t *text = json_object_get(line, "text");
-        FILE *to = *text_of(line, "stream") == 'o' ? stdout : stderr;
-        fwrite(json_string_value(text), 1, json_string_length(text), to);
-        putc('\n', to);
+    if (end == at || (*last != '+' && *last != '.') || end[-1] != '\n' || end - last > 63)
+        return err_set(err, ERR_AGAIN, "the server's answer is not whole");
+    while (at < last) {
+        /* Lines of one stream are put together in their place, and written at once. */
+        FILE *to = *at == 'o' ? stdout : stderr;
+        char *run = at;
+        size_t n = 0;
+        while (at < last && (*at == 'o') == (to == stdout)) {
+            const char *stop = memchr(at, '\n', (size_t)(end - at));
+            size_t line = (size_t)(stop - at);
+            memmove(run + n, at + 1, line);
+            n += line;
+            at += line + 1;
+        }
+        fwrite(run, 1, n, to);
+        fflush(to);             /* on a terminal the two are one */
     }
-    fflush(stdout);
+    snprintf(place, 64, "%.*s", (int)(end - last) - 2, last + 1);
+    *out_more = *last == '+';
+    return 0;
 }
 
-/* From a cursor ("": as `first` says) to the end of what is there now. */
-static int read_log(struct client *s, const char *name, const struct args *a, char cursor[64],
+/* From a place ("": as the options say) to the end of what is there now; moves it. */
+static int read_log(struct client *s, const char *name, const struct args *a, char place[64],
                     struct err *err)
 {
-    for (;;) {
-        OWN_BUF rest = BUF_INIT;
-        OWN_JSON json_t *doc = NULL;
-        buf_text(&rest, "/logs?limit=5000");
-        if (*cursor)
-            buf_printf(&rest, "&after=%s", cursor);
+    for (bool more = true; more;) {
+        OWN_MEM char *path = client_path("/api/jobs/%/%/logs?format=tagged&limit=100000", s->project,
+                                         name, NULL);
+        OWN_BUF url = BUF_INIT;
+        OWN_BUF answer = BUF_INIT;
+        buf_text(&url, path ? path : "");
+        if (*place)
+            buf_printf(&url, "&after=%s", place);
         else if (a->tail >= 0)
-            buf_printf(&rest, "&tail=%ld", a->tail);
+            buf_printf(&url, "&tail=%ld", a->tail);
+        else if (a->since_t > 0)
+            buf_printf(&url, "&since=%.6f", a->since_t);
         if (a->search) {
-            buf_text(&rest, "&search=");
-            http_escape(&rest, a->search);
+            buf_text(&url, "&search=");
+            http_escape(&url, a->search);
         }
-        if (buf_ok(&rest, err) < 0 || call(s, "GET", name, rest.data, NULL, &doc, err) < 0)
+        if (buf_ok(&url, err) < 0 || client_text(s, url.data, &answer, err) < 0 ||
+            print_lines(&answer, place, &more, err) < 0)
             return -(int)err->code;
-        print_lines(doc);
-        snprintf(cursor, 64, "%s", text_of(doc, "next"));
-        if (json_array_size(json_object_get(doc, "lines")) < 5000)
-            return 0;
+        if (ferror(stdout))
+            return err_set(err, ERR_IO, "the lines cannot be written: %s", strerror(errno));
     }
+    return 0;
 }
 
-static int follow(struct cli *c, struct client *s, const struct args *a, const char *name,
+/* The server may come back at another address. */
+static void look_for_server(struct client **s)
+{
+    struct client *again = NULL;
+    struct err none;
+
+    if (job_client((*s)->project, &again, &none) < 0) {
+        client_free(again);
+        return;
+    }
+    client_free(*s);
+    *s = again;
+}
+
+/* One look; *out_job is the job as it was before its log was read: what it printed is in the log by
+ * the time it has ended. */
+static int look(struct client *s, const struct args *a, const char *name, char place[64],
+                json_t **out_job, struct err *err)
+{
+    OWN_JSON json_t *job = NULL;
+
+    if (call(s, "GET", name, "", NULL, &job, err) < 0 || read_log(s, name, a, place, err) < 0)
+        return -(int)err->code;
+    *out_job = TAKE(job);
+    return 0;
+}
+
+/* A server that is gone is waited for, and the log goes on from where it was: a line is printed when
+ * the answer with the place after it is whole. */
+static int follow(struct cli *c, struct client *first, const struct args *a, const char *name,
                   struct err *err)
 {
-    char cursor[64] = "";
-    int attempt = 0;
+    OWN(client) s = NULL;
+    char place[64] = "";
+    double since = 0, pause_s = LOOK_US * 1e-6;
 
-    for (;;) {
+    if (job_client(first->project, &s, err) < 0)
+        return -(int)err->code;
+    for (bool heard = false;; usleep((useconds_t)(pause_s * 1e6))) {
         OWN_JSON json_t *job = NULL;
-        /* State first: what it printed is in the log by the time it has ended. */
-        if (call(s, "GET", name, "", NULL, &job, err) < 0)
-            return -(int)err->code;
-        if (whole_of(job, "attempt") != attempt) {
-            attempt = whole_of(job, "attempt");
-            cursor[0] = '\0';
+        int rc = look(s, a, name, place, &job, err);
+        if (rc == -ERR_AGAIN && heard && clock_seconds() - (since > 0 ? since : clock_seconds()) < WAIT_S) {
+            if (since == 0) {
+                since = clock_seconds();
+                fprintf(stderr, "%s: the server does not answer; waiting for it (the job goes on)\n",
+                        name);
+            }
+            pause_s = fmin(pause_s * 2, PAUSE_MAX_S);
+            look_for_server(&s);
+            continue;
         }
-        if (attempt > 0 && read_log(s, name, a, cursor, err) < 0)
-            return -(int)err->code;
+        if (rc < 0)
+            return rc;
+        heard = true;
+        since = 0;
+        pause_s = LOOK_US * 1e-6;
         if (!strcmp(text_of(job, "state"), "succeeded")) {
             fprintf(stderr, "%s: succeeded\n", name);
             return 0;
@@ -286,7 +354,6 @@ static int follow(struct cli *c, struct client *s, const struct args *a, const c
             return err_set(err, ERR_IO, "%s: %s%s%s", name, text_of(job, "state"),
                            *text_of(job, "reason") ? ": " : "", text_of(job, "reason"));
         }
-        usleep(LOOK_US);
     }
 }
 
@@ -295,11 +362,44 @@ int job_follow(struct cli *c, struct client *s, const char *name, struct err *er
     return follow(c, s, &(struct args){ .tail = -1 }, name, err);
 }
 
+/* "90s", "10m", "2h", "1d": so long ago; or a time: "2026-01-31 12:00[:00]" here, or seconds. */
+static int read_since(const char *text, double *out, struct err *err)
+{
+    static const struct { char unit; double s; } units[] = {
+        { 's', 1 }, { 'm', 60 }, { 'h', 3600 }, { 'd', 86400 } };
+    static const char *const forms[] = { "%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M",
+                                         "%Y-%m-%dT%H:%M", "%Y-%m-%d" };
+    char *end;
+    double n = strtod(text, &end);
+
+    for (size_t i = 0; i < sizeof units / sizeof units[0]; i++)
+        if (end > text && n >= 0 && *end == units[i].unit && !end[1]) {
+            *out = clock_wall() - n * units[i].s;
+            return 0;
+        }
+    for (size_t i = 0; i < sizeof forms / sizeof forms[0]; i++) {
+        struct tm tm = { .tm_isdst = -1 };
+        const char *rest = strptime(text, forms[i], &tm);
+        if (rest && (!*rest || !strcmp(rest, "Z"))) {
+            *out = (double)(*rest ? timegm(&tm) : mktime(&tm));
+            return 0;
+        }
+    }
+    *out = n;
+    return end > text && !*end && n > 0 ? 0
+        : err_set(err, ERR_INVALID, "--since takes a while ago (90s, 10m, 2h, 1d) or a time "
+                  "(2026-01-31 12:00), not \"%.40s\"", text);
+}
+
 static int logs(struct cli *c, struct client *s, const struct args *a, char **names, struct err *err)
 {
-    char cursor[64] = "";
+    char place[64] = "";
+    struct args with = *a;
 
-    return a->follow ? follow(c, s, a, names[0], err) : read_log(s, names[0], a, cursor, err);
+    if (a->since && read_since(a->since, &with.since_t, err) < 0)
+        return -(int)err->code;
+    return a->follow ? follow(c, s, &with, names[0], err)
+                     : read_log(s, names[0], &with, place, err);
 }
 
 /* ------------------------------------------------------------ changes */
@@ -467,9 +567,11 @@ const struct command command_jobs = {
     .args = "list|describe|logs|cancel|resize|rerun|delete [JOB...]",
     .summary = "look at the server's jobs, follow them, end them",
     .example = "muster jobs list --state active\n"
+               "muster jobs logs fit-a-line-1 --since 10m\n"
                "muster jobs logs -f fit-a-line-1\n"
                "muster jobs resize fashion-lenet-2 2..8",
-    .more = "logs -f ends when the job has, with 1 when it failed; Ctrl-C ends the printing alone.",
+    .more = "logs -f ends when the job has, with 1 when it failed; Ctrl-C ends the printing alone. A server\n"
+            "that is started again meanwhile is waited for.",
     .options = options,
     .run = run,
 };

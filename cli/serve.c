@@ -35,7 +35,7 @@ static const struct protocol *const protocols[] = {
 enum { DRAIN_MS = 10000 };
 
 struct args {
-    const char *data_dir, *listen, *tls_cert, *tls_key, *log_format, *load;
+    const char *data_dir, *listen, *tls_cert, *tls_key, *log_format, *load, *log_limit;
     long port, header_timeout, idle_timeout, connections, per_host;
     struct option_list names;
     int debug, check, detach, no_sandbox;
@@ -52,6 +52,8 @@ static const struct option options[] = {
     { "tls-key", 0, "FILE", "its key, PEM", OPTION_TEXT, AT(tls_key) },
     { "name", 0, "HOST", "a further name that clients may call it by", OPTION_LIST, AT(names) },
     { "load", 0, "0.9", "how much of the machine's cores jobs may use", OPTION_TEXT, AT(load) },
+    { "log-limit", 0, "SIZE", "of the log that a job may keep, such as 500M (10G, or a tenth of the disk)",
+      OPTION_TEXT, AT(log_limit) },
     { "no-sandbox", 0, NULL, "let jobs run as the server's own user, with all that it may do", OPTION_FLAG,
       AT(no_sandbox) },
     { "log-format", 0, "json|text", "what goes to stderr (text on a terminal)", OPTION_TEXT,
@@ -115,6 +117,25 @@ static int read_load(const char *text, double *out, struct err *err)
     *out = strtod(text, &end);
     if (end == text || *end || !(*out > 0) || *out > 16)
         return err_set(err, ERR_INVALID, "--load takes a number such as 0.9, not \"%.32s\"", text);
+    return 0;
+}
+
+/* "500M": K, M, G or T are of 1024. */
+static int read_size(const char *text, int64_t *out, struct err *err)
+{
+    static const char units[] = "KMGT";
+    char *end;
+
+    if (!text)
+        return 0;
+    double n = strtod(text, &end);
+    const char *unit = *end ? strchr(units, *end) : NULL;
+    if (unit)
+        n *= (double)(1LL << (10 * (unit - units + 1)));
+    if (end == text || (unit ? end[1] : *end) || !(n >= 1 << 20) || n > 1e18)
+        return err_set(err, ERR_INVALID, "--log-limit takes a size of 1M or more, such as 500M, "
+                       "not \"%.32s\"", text);
+    *out = (int64_t)n;
     return 0;
 }
 
@@ -283,7 +304,8 @@ static int run(struct cli *c, int argc, char **argv, struct err *err)
         return err_set(err, ERR_NOMEM, "no memory for a path");
     if (a.check || a.backup)
         return a.check ? serve_check(dir, err) : serve_backup(dir, a.backup, err);
-    if (read_load(a.load, &config.load_limit, err) < 0 || read_format(&a, c, err) < 0)
+    if (read_load(a.load, &config.load_limit, err) < 0 ||
+        read_size(a.log_limit, &config.log_limit, err) < 0 || read_format(&a, c, err) < 0)
         return -(int)err->code;
 
     if (a.detach) {

@@ -64,7 +64,8 @@ export const api = {
     `${jobPath(project, name)}/files/${path.split('/').map(enc).join('/')}`,
   cancel: (project: string, name: string) => post(`${jobPath(project, name)}/cancel`),
   rerun: (project: string, name: string) => post(`${jobPath(project, name)}/rerun`) as Promise<Job>,
-  logUrl: (project: string, name: string, of: { search?: string; tail?: number; follow?: number }) =>
+  logUrl: (project: string, name: string, of: { search?: string; tail?: number; follow?: number;
+                                                    format?: string }) =>
     `${jobPath(project, name)}/logs${query(of)}`,
   login: (token: string) => post('/login', { token }),
   logout: () => post('/logout'),

@@ -68,7 +68,8 @@ function Log({ job }: { job: Job }) {
       <h2>Log</h2>
       <input type="search" placeholder="Search the log" aria-label="Search the log" value={search}
              onInput={(e) => setSearch(e.currentTarget.value)} />
-      <span class="faint right">all of it: <code>muster jobs logs {job.name}</code></span>
+      <a class="right" download={`${job.name}.log`}
+         href={api.logUrl(job.project, job.name, { format: 'text' })}>whole log</a>
     </header>
     <pre class="log" ref={box} onScroll={scrolled} tabIndex={0}>
       {lines.map((l) => <div class={`line ${l.stream}`}><time>{clock(l.t)}</time>{l.text}</div>)}

@@ -33,6 +33,7 @@ struct order {
     const json_t *packages;     /* of a Python job: paths of local files, in the order of the
                                    document's; NULL: none */
     int workers;                /* to begin with (native training) */
+    long long log_limit;        /* bytes that the logs of all attempts may have together; 0: any */
     bool unconfined;            /* serve --no-sandbox: runs as the server itself */
 };
 

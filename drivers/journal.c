@@ -118,13 +118,13 @@ static long long count_lines(const char *text, size_t n)
     return lines;
 }
 
-/* What another keeper left here: the numbers of its files, how many bytes and lines they have. */
-static int find_files(struct journal *j, struct err *err)
+/* What another keeper left here: the numbers of its files, how many bytes they have. */
+static void find_files(struct journal *j)
 {
     DIR *d = opendir(j->dir);
     char path[4200], rest;
-    int number;
     struct stat st;
+    int number;
 
     j->first = INT_MAX;
     for (const struct dirent *e; d && (e = readdir(d));) {
@@ -137,12 +137,19 @@ static int find_files(struct journal *j, struct err *err)
     }
     if (d)
         closedir(d);
-    if (j->first == INT_MAX) {
+    if (j->first == INT_MAX)
         j->first = 0;
-        return 0;
-    }
+}
+
+/* How many lines there were up to here: the last file says it, and has the rest of them. */
+static int find_written(struct journal *j, struct err *err)
+{
     OWN_MEM char *text = NULL;
+    char path[4200];
     size_t n;
+
+    if (j->file == 0)
+        return 0;
     path_of(j, j->file - 1, path, sizeof path);
     if (files_read(path, 1 << 30, &text, &n, err) < 0)
         return -(int)err->code;
@@ -151,17 +158,26 @@ static int find_files(struct journal *j, struct err *err)
     return 0;
 }
 
-int journal_open(const char *dir, struct journal **out, struct err *err)
+static struct journal *journal_new(const char *dir)
 {
-    OWN(journal) j = calloc(1, sizeof *j);
+    struct journal *j = calloc(1, sizeof *j);
     if (!j)
-        return err_set(err, ERR_NOMEM, "no memory for a log");
+        return NULL;
     snprintf(j->dir, sizeof j->dir, "%s", dir);
     j->fd = -1;
     j->file_bytes = FILE_BYTES;
     j->streams[0].name = 'o';
     j->streams[1].name = 'e';
-    if (find_files(j, err) < 0)
+    find_files(j);
+    return j;
+}
+
+int journal_open(const char *dir, struct journal **out, struct err *err)
+{
+    OWN(journal) j = journal_new(dir);
+    if (!j)
+        return err_set(err, ERR_NOMEM, "no memory for a log");
+    if (find_written(j, err) < 0)
         return -(int)err->code;
     *out = TAKE(j);
     return 0;
@@ -172,6 +188,18 @@ void journal_limit(struct journal *j, long long bytes)
     j->limit = bytes;
     j->file_bytes = bytes <= 0 || bytes / 4 > FILE_BYTES ? FILE_BYTES
                   : bytes / 4 > FILE_LEAST ? bytes / 4 : FILE_LEAST;
+}
+
+long long journal_trim(const char *dir, long long bytes)
+{
+    OWN(journal) j = journal_new(dir);
+
+    if (!j)
+        return 0;
+    j->limit = bytes > 0 ? bytes : 1;
+    j->file_bytes = 0;
+    make_room(j);
+    return j->before;
 }
 
 void journal_free(struct journal *j)

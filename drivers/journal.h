@@ -35,6 +35,9 @@ int journal_open(const char *dir, struct journal **out, struct err *err);
 /* So many bytes may be kept; 0, as at the start: any. Beyond it the oldest files go; the first
  * that is left says how many lines there were before it. */
 void journal_limit(struct journal *j, long long bytes);
+/* Of a log that nobody writes: the oldest files go until no more than so many bytes are left.
+ * Returns how many are. */
+long long journal_trim(const char *dir, long long bytes);
 /* Writes what is left, unfinished lines too. */
 void journal_free(struct journal *j);
 OWN_DEFINE(journal)

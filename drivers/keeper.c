@@ -138,6 +138,23 @@ static int make_work(struct keeper *k, struct err *err)
     return 0;
 }
 
+/* All attempts of the job together may keep so much: what earlier ones left may have half of it, and
+ * this one has the rest. */
+static void limit_log(struct keeper *k, long long bytes)
+{
+    long long others = 0;
+    int number = (int)strtol(strrchr(k->dir, '/') + 1, NULL, 10);
+
+    if (bytes <= 0)
+        return;
+    for (int i = number - 1; i > 0; i--) {
+        char before[32];
+        snprintf(before, sizeof before, "../%d", i);
+        others += journal_trim(before, bytes / 2 - others);
+    }
+    journal_limit(k->journal, bytes - others);
+}
+
 static int read_order(struct keeper *k, struct err *err)
 {
     struct task_order *o = &k->task_order;
@@ -155,6 +172,7 @@ static int read_order(struct keeper *k, struct err *err)
     o->workers = (int)json_integer_value(json_object_get(k->order, "workers"));
     o->confined = !json_is_true(json_object_get(k->order, "unconfined"));
     o->journal = k->journal;
+    limit_log(k, json_integer_value(json_object_get(k->order, "log_limit")));
     return make_work(k, err);
 }
 

@@ -1,5 +1,4 @@
 /* protocols/native_jobs.c - /api/jobs: submit, look, follow, change */
-#include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -8,15 +7,13 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 
-#include "base/clock.h"
 #include "protocols/native.h"
+#include "protocols/native_logs.h"
 #include "server/jobs.h"
-#include "server/logs.h"
 #include "server/scalars.h"
 #include "server/server.h"
 
-enum { LINES_DEFAULT = 1000, LINES_MAX = 10000, FILES_MAX = 2000, DEPTH_MAX = 16, BEAT_S = 15,
-       PATH_SIZE = 4096 };
+enum { FILES_MAX = 2000, DEPTH_MAX = 16, PATH_SIZE = 4096 };
 
 /* The job that the path names, when the token may see it. */
 struct job_name { const char *project, *name; };
@@ -28,23 +25,6 @@ static int job_of(const struct request *q, struct job_name *out, struct err *err
         return err_set(err, ERR_DENIED, "this is the token of job \"%s\", and of no other",
                        request_job(q));
     return request_allows(q, out->project, err);
-}
-
-static int query_number(const struct request *q, const char *name, long least, long most,
-                        long *out, struct err *err)
-{
-    const char *text = request_query(q, name);
-    char *end;
-
-    if (!text || !*text)
-        return 0;
-    errno = 0;
-    long n = strtol(text, &end, 10);
-    if (*end || errno || n < least || n > most)
-        return err_set(err, ERR_INVALID, "?%s takes a number from %ld to %ld, not \"%.32s\"", name,
-                       least, most, text);
-    *out = n;
-    return 0;
 }
 
 /* ------------------------------------------------------------ lists and single ones */
@@ -66,7 +46,7 @@ static int list_jobs(struct request *q, struct err *err)
     if (query.text && !*query.text)
         query.text = NULL;
     if ((query.project && request_allows(q, query.project, err) < 0)
-        || query_number(q, "limit", 1, 1000, &limit, err) < 0)
+        || native_number(q, "limit", 1, 1000, &limit, err) < 0)
         return -(int)err->code;
     query.limit = (int)limit;
     if (jobs_list(request_server(q), &query, &rows, next, err) < 0)
@@ -186,283 +166,20 @@ static int get_scalars(struct request *q, struct err *err)
     return respond_json(q, 200, *dir ? out : json_object());
 }
 
-/* ------------------------------------------------------------ what is followed */
-
-/* A job's log or its events, told as they come. Owned by one connection. */
-struct follow {
-    struct server *server;
-    char *project, *name, *search;
-    bool is_log;
-    int64_t clock, seq;         /* of all jobs' events; of this job's own */
-    bool looked, ended;
-    char dir[PATH_SIZE];
-    struct log_cursor at;
-    struct buf out;             /* not yet taken */
-    size_t taken;
-    double beat;
-};
-
-static void follow_free(void *arg)
-{
-    struct follow *f = arg;
-
-    free(f->project);
-    free(f->name);
-    free(f->search);
-    buf_done(&f->out);
-    free(f);
-}
-
-static void add_json_text(struct buf *b, const char *text, size_t n)
-{
-    static const char hex[] = "0123456789abcdef";
-
-    buf_append(b, "\"", 1);
-    for (size_t i = 0; i < n;) {
-        size_t run = i;
-        while (run < n && (unsigned char)text[run] >= 0x20 && text[run] != '"' && text[run] != '\\')
-            run++;
-        if (run > i)
-            buf_append(b, text + i, run - i);
-        if (run < n) {
-            unsigned char c = (unsigned char)text[run++];
-            char escape[6] = { '\\', 'u', '0', '0', hex[c >> 4], hex[c & 15] };
-            if (c == '"' || c == '\\')
-                buf_append(b, (char[]){ '\\', (char)c }, 2);
-            else
-                buf_append(b, escape, 6);
-        }
-        i = run;
-    }
-    buf_append(b, "\"", 1);
-}
-
-static void add_line(struct buf *b, const struct log_line *l)
-{
-    buf_printf(b, "{\"t\":%.6f,\"stream\":\"%c\",\"worker\":%d,\"text\":", l->t, l->stream, l->worker);
-    add_json_text(b, l->text, l->n);
-    buf_append(b, "}", 1);
-}
-
-struct lines {
-    struct buf *out;
-    long n, most;
-    size_t enough;              /* bytes */
-    bool events;                /* as server-sent events, else as an array's items */
-};
-
-static int take_line(void *arg, const struct log_line *l)
-{
-    struct lines *t = arg;
-
-    if (t->n == t->most || t->out->n >= t->enough)
-        return 1;
-    buf_text(t->out, t->events ? "data: " : t->n ? "," : "");
-    add_line(t->out, l);
-    buf_text(t->out, t->events ? "\n\n" : "");
-    t->n++;
-    return 0;
-}
-
-/* Is there a new attempt, has it ended? Before the log is read: what it printed is there by then. */
-static int look_at_job(struct follow *f, struct err *err)
-{
-    const int64_t clock = jobs_clock(f->server);
-    char dir[PATH_SIZE];
-    OWN_JSON json_t *job = NULL;
-    const char *state;
-
-    if (f->looked && clock == f->clock)
-        return 0;
-    if (jobs_get(f->server, f->project, f->name, &job, err) < 0
-        || jobs_dir(f->server, f->project, f->name, dir, sizeof dir, err) < 0)
-        return -(int)err->code;
-    state = json_string_value(json_object_get(job, "state"));
-    f->ended = state && (!strcmp(state, "succeeded") || !strcmp(state, "failed")
-                         || !strcmp(state, "cancelled"));
-    if (f->looked && strcmp(dir, f->dir))
-        f->at = (struct log_cursor){ 0, 0 };
-    memcpy(f->dir, dir, sizeof dir);
-    f->looked = true;
-    f->clock = clock;
-    return 0;
-}
-
-/* Fills f->out with what is new; *out_n: how much there was. */
-static int more_lines(struct follow *f, size_t enough, long *out_n, struct err *err)
-{
-    struct lines t = { .out = &f->out, .most = LINES_MAX, .enough = enough, .events = true };
-    struct log_cursor before = f->at;
-
-    if (look_at_job(f, err) < 0)
-        return -(int)err->code;
-    if (f->dir[0] && logs_read(f->dir, &f->at, f->search, take_line, &t, err) < 0)
-        return -(int)err->code;
-    *out_n = t.n;
-    if (t.n)
-        buf_printf(&f->out, "id: %d-%lld\n\n", f->at.file, (long long)f->at.offset);
-    /* A search reads a stretch at a time: it is not at the end while it moves. */
-    else if (before.file != f->at.file || before.offset != f->at.offset)
-        *out_n = 1;
-    return 0;
-}
-
-static int more_events(struct follow *f, long *out_n, struct err *err)
-{
-    OWN_JSON json_t *rows = NULL;
-    json_t *e;
-    size_t i;
-
-    if (f->looked && jobs_clock(f->server) == f->clock)
-        return 0;
-    if (look_at_job(f, err) < 0
-        || jobs_events(f->server, f->project, f->name, f->seq, &rows, err) < 0)
-        return -(int)err->code;
-    json_array_foreach(rows, i, e) {
-        OWN_MEM char *text = json_dumps(e, JSON_COMPACT);
-        f->seq = json_integer_value(json_object_get(e, "seq"));
-        buf_printf(&f->out, "id: %lld\ndata: %s\n\n", (long long)f->seq, text ? text : "{}");
-        ++*out_n;
-    }
-    return 0;
-}
-
-static long follow_more(void *arg, char *out, size_t max)
-{
-    struct follow *f = arg;
-    struct err err = { 0 };
-    const double now = clock_seconds();
-    long n = 0;
-
-    if (f->taken == f->out.n) {
-        buf_clear(&f->out);
-        f->taken = 0;
-        if (f->ended && f->seq < 0)
-            return -1;          /* the last words are told */
-        int rc = f->is_log ? more_lines(f, max, &n, &err) : more_events(f, &n, &err);
-        if (rc < 0 || f->out.failed || (n == 0 && f->ended)) {
-            /* A job that was deleted meanwhile ends its stream like one that is done. */
-            buf_text(&f->out, "event: end\ndata: {}\n\n");
-            f->ended = true;
-            f->seq = -1;
-        } else if (f->out.n == 0 && now > f->beat + BEAT_S) {
-            buf_text(&f->out, ":\n\n");
-        }
-    }
-    size_t take = f->out.n - f->taken < max ? f->out.n - f->taken : max;
-    if (take) {
-        memcpy(out, f->out.data + f->taken, take);
-        f->taken += take;
-        f->beat = now;
-    }
-    return (long)take;
-}
-
-static int start_follow(struct request *q, const struct job_name *j, const struct follow *from,
-                        struct err *err)
-{
-    struct follow *f = malloc(sizeof *f);
-
-    if (f) {
-        *f = *from;
-        f->server = request_server(q);
-        f->project = strdup(j->project);
-        f->name = strdup(j->name);
-        f->search = from->search ? strdup(from->search) : NULL;
-    }
-    if (!f || !f->project || !f->name || (from->search && !f->search)) {
-        if (f)
-            follow_free(f);
-        return err_set(err, ERR_NOMEM, "no memory to follow a job");
-    }
-    respond_header(q, "Cache-Control", "no-cache");
-    respond_header(q, "X-Accel-Buffering", "no");
-    return respond_stream(q, 200, "text/event-stream; charset=utf-8", follow_more, f, follow_free);
-}
-
-static bool wants_follow(const struct request *q)
-{
-    const char *text = request_query(q, "follow");
-    return text && strcmp(text, "0") && *text;
-}
+/* ------------------------------------------------------------ what it said */
 
 static int get_events(struct request *q, struct err *err)
 {
     struct job_name j;
-    const char *last = request_header(q, "Last-Event-ID");
-    json_t *rows;
-    long after = last ? strtol(last, NULL, 10) : 0;
 
-    if (job_of(q, &j, err) < 0 || query_number(q, "after", 0, 1L << 60, &after, err) < 0
-        || jobs_events(request_server(q), j.project, j.name, after, &rows, err) < 0)
-        return -(int)err->code;
-    if (!wants_follow(q))
-        return respond_json(q, 200, json_pack("{s:o}", "events", rows));
-    json_decref(rows);
-    return start_follow(q, &j, &(struct follow){ .seq = after > 0 ? after : 0 }, err);
-}
-
-/* "FILE-OFFSET", as of an answer's "next" and of an event's id. */
-static int read_cursor(const char *text, struct log_cursor *out, struct err *err)
-{
-    int file;
-    long long offset;
-    char rest;
-
-    if (sscanf(text, "%d-%lld%c", &file, &offset, &rest) != 2 || file < 0 || offset < 0)
-        return err_set(err, ERR_INVALID, "?after takes the \"next\" of an answer, not \"%.32s\"", text);
-    *out = (struct log_cursor){ file, offset };
-    return 0;
-}
-
-/* Where to begin: ?after, the browser's last event, ?tail, or the first line. */
-static int begin_log(const struct request *q, const char *dir, struct log_cursor *out,
-                     struct err *err)
-{
-    const char *after = request_query(q, "after"), *last = request_header(q, "Last-Event-ID");
-    long tail = -1;
-
-    if (query_number(q, "tail", 0, 1000000, &tail, err) < 0)
-        return -(int)err->code;
-    if (after && *after)
-        return read_cursor(after, out, err);
-    if (last && *last)
-        return read_cursor(last, out, err);
-    return tail >= 0 && *dir ? logs_seek_tail(dir, tail, out, err) : 0;
+    return job_of(q, &j, err) < 0 ? -(int)err->code : native_events(q, j.project, j.name, err);
 }
 
 static int get_logs(struct request *q, struct err *err)
 {
     struct job_name j;
-    struct log_cursor at = { 0, 0 };
-    const char *search = request_query(q, "search");
-    char dir[PATH_SIZE];
-    long limit = LINES_DEFAULT;
-    OWN_BUF b = BUF_INIT;
 
-    search = search && *search ? search : NULL;
-    if (job_of(q, &j, err) < 0 || query_number(q, "limit", 1, LINES_MAX, &limit, err) < 0
-        || jobs_dir(request_server(q), j.project, j.name, dir, sizeof dir, err) < 0
-        || begin_log(q, dir, &at, err) < 0)
-        return -(int)err->code;
-    if (wants_follow(q)) {
-        struct follow from = { .is_log = true, .at = at, .search = (char *)search };
-        /* Not looked yet, so that an attempt that begins meanwhile is read from its start. */
-        memcpy(from.dir, dir, sizeof dir);
-        return start_follow(q, &j, &from, err);
-    }
-    struct lines t = { .out = &b, .most = limit, .enough = HTTP_BODY_MAX };
-    struct log_cursor before;
-    buf_text(&b, "{\"lines\":[");
-    do {
-        before = at;
-        if (*dir && logs_read(dir, &at, search, take_line, &t, err) < 0)
-            return -(int)err->code;
-    } while (t.n < limit && (at.file != before.file || at.offset != before.offset));
-    buf_printf(&b, "],\"next\":\"%d-%lld\"}", at.file, (long long)at.offset);
-    if (buf_ok(&b, err) < 0)
-        return -(int)err->code;
-    return respond_bytes(q, 200, "application/json; charset=utf-8", b.data, b.n);
+    return job_of(q, &j, err) < 0 ? -(int)err->code : native_logs(q, j.project, j.name, err);
 }
 
 /* ------------------------------------------------------------ what a job left behind */

@@ -190,6 +190,7 @@ static size_t read_block(struct reading *r, const char *block, size_t n, const s
         struct log_line l = { .at = { c->file, c->offset + (int64_t)at } };
         if (!end)
             break;
+        l.next = (struct log_cursor){ c->file, c->offset + (end + 1 - block) };
         if (parse_line(block + at, end, &r->context, &l))
             give(r, &l);
         if (r->stop)
@@ -260,7 +261,7 @@ static void tell_gone(struct reading *r, int fd, char *block, int file)
     ssize_t n = pread(fd, block, TAIL_BLOCK, 0);
     const char *end = block + (n > 0 ? n : 0), *line = block;
     long long lines = end > block && *block == JOURNAL_LINES ? strtoll(block + 1, NULL, 10) : 0;
-    struct log_line l = { .stream = 'm', .at = { file - 1, 0 } }, first;
+    struct log_line l = { .stream = 'm', .at = { file - 1, 0 }, .next = { file, 0 } }, first;
 
     for (const char *stop; (stop = memchr(line, '\n', (size_t)(end - line))); line = stop + 1)
         if (parse_line(line, stop, &c, &first)) {

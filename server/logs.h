@@ -27,6 +27,7 @@ struct log_line {
     const char *text;           /* not NUL-terminated; until `each` returns */
     size_t n;
     struct log_cursor at;       /* where the line begins: a stable name for it */
+    struct log_cursor next;     /* and where the next one would */
 };
 
 /* Lines from the cursor on: `each` non-zero stops before that line is counted. Moves the cursor

@@ -103,6 +103,7 @@ static int start(struct queue *q, const struct job_row *r, const json_t *spec, i
     struct order o = { .dir = dir, .data_dir = q->server->data_dir, .spec = spec, .env = env,
                        .packages = packages, .workers = workers,
                        .unconfined = q->config.unconfined };
+    o.log_limit = q->server->log_limit;
     store_point("queue.start");
     int rc = q->config.driver->start(&o, err);
     store_point("queue.started");

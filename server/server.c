@@ -9,6 +9,7 @@
 #include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 
 #include "base/clock.h"
 #include "base/files.h"
@@ -241,6 +242,19 @@ static void stop_parts(struct server *s)
         parts[i].stop(s);
 }
 
+/* A job that prints for ever does not fill the disk. Before the first is started. */
+static int limit_logs(struct server *s)
+{
+    const int64_t most = (int64_t)10 << 30;
+    struct statvfs disk;
+    int64_t share = statvfs(s->data_dir, &disk) < 0
+                        ? 0 : (int64_t)disk.f_blocks * (int64_t)disk.f_frsize / 10;
+
+    if (s->log_limit <= 0)
+        s->log_limit = share > 0 && share < most ? share : most;
+    return 0;
+}
+
 int server_start(struct server *s, const struct server_config *config,
                  const struct protocol *const *protocols, struct err *err)
 {
@@ -249,9 +263,10 @@ int server_start(struct server *s, const struct server_config *config,
 
     *s = (struct server){ .data_dir = config->data_dir, .lock_fd = -1, .started = clock_wall(),
                           .no_sandbox = config->no_sandbox, .more = config->parts,
-                          .load_limit = config->load_limit > 0 ? config->load_limit : 0.9 };
+                          .load_limit = config->load_limit > 0 ? config->load_limit : 0.9,
+                          .log_limit = config->log_limit };
     umask(077);
-    if (lock_data(s, err) < 0
+    if (lock_data(s, err) < 0 || limit_logs(s) < 0
         || (fd < 0 ? open_socket(config, &fd, err) : adopt_socket(fd, err)) < 0
         || say_address(s, fd, config, err) < 0
         || start_parts(s, err) < 0) {

@@ -29,6 +29,7 @@ struct server {
     struct http *_Atomic http;
     char address[128];          /* "http://127.0.0.1:8470": what jobs are told */
     double load_limit;          /* of the cores; 0.9 */
+    int64_t log_limit;          /* bytes of log that a job may keep */
     double started;             /* unix seconds */
     int lock_fd;                /* DATA/server.lock, held while it runs */
     int no_sandbox;             /* jobs run as the server itself */
@@ -50,6 +51,7 @@ struct server_config {
     int port;                   /* -1: SERVER_PORT; 0: any free one */
     int listen_fd;              /* a socket that somebody opened for it (systemd); -1: none */
     double load_limit;          /* 0: 0.9 */
+    int64_t log_limit;          /* bytes; 0: 10 GB, or a tenth of the disk where that is less */
     int no_sandbox;             /* jobs run as the server itself */
     const struct server_part *const *parts;     /* NULL-terminated, NULL: none; outlives it */
     struct http_config http;    /* limits, names, TLS */

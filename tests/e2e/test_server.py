@@ -200,7 +200,7 @@ def test_a_log_is_followed_as_it_is_written(server):
     for now, event in follow(server, "/api/jobs/default/talks/logs?follow=1"):
         last = event
         if event.startswith("data: {\"t\""):
-            line = json.loads(event[6:])
+            line = json.loads(event[6:].split("\n")[0])
             if line["stream"] == "o":
                 lines.append(line["text"])
                 late = max(late, now - line["t"])
@@ -222,7 +222,7 @@ def test_a_log_is_followed_under_load(server):
     for t in others:
         t.start()
     try:
-        late = [now - json.loads(e[6:])["t"] for now, e in
+        late = [now - json.loads(e[6:].split("\n")[0])["t"] for now, e in
                 follow(server, "/api/jobs/default/talks/logs?follow=1") if e.startswith('data: {"t"')]
     finally:
         busy.set()
