@@ -79,11 +79,13 @@ static int wait_for_talker(struct turn *t, struct err *err)
 /* Holds the step back to the pace that was asked for; not what is done again. */
 static void hold(struct turn *t)
 {
-    const double pace = t->w->pace;
+    struct worker *w = t->w;
 
-    if (pace <= 0 || atomic_load(&t->w->step) < t->logged)
+    if (w->pace_until && access(w->pace_until, F_OK) == 0)
+        w->pace = 0;
+    if (w->pace <= 0 || atomic_load(&w->step) < t->logged)
         return;
-    double early = t->held_at + 1 / pace - clock_seconds();
+    double early = t->held_at + 1 / w->pace - clock_seconds();
     if (early > 0)
         usleep((useconds_t)(early * 1e6));
     t->held_at = clock_seconds();
@@ -507,7 +509,9 @@ static int open_worker(struct worker *w, struct err *err)
     w->last = &w->first;
     const char *pace = getenv("MUSTER_TORTURE");
     if (pace) {
-        w->pace = strtod(pace, NULL);
+        char *end;
+        w->pace = strtod(pace, &end);
+        w->pace_until = *end == ',' ? end + 1 : NULL;
         signal(SIGUSR1, go_deaf);
     }
     w->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);

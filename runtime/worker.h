@@ -25,7 +25,8 @@ struct worker_config {
 };
 
 /* For muster torture, which is in the environment of its workers (MUSTER_TORTURE=STEPS_PER_S): they
- * go no faster than that, and SIGUSR1 cuts a worker off from its coordinator for a moment. */
+ * go no faster than that, and SIGUSR1 cuts a worker off from its coordinator for a moment. With
+ * MUSTER_TORTURE=STEPS_PER_S,FILE the pace is lifted when there is such a file. */
 
 /* Until the job has ended or this worker was sent away. ERR_DENIED, ERR_CONFLICT: refused. */
 int worker_run(const struct worker_config *c, struct err *err);

@@ -59,6 +59,7 @@ struct worker {
     _Atomic double bytes_per_step;
     atomic_bool over;                   /* the main thread has ended */
     double pace;                        /* steps a second at most; 0: no limit */
+    const char *pace_until;             /* a file; NULL: the pace holds to the end */
     pthread_t talker;
 };
 

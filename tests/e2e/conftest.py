@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from hosts import Alone
+from hosts import Alone, die_with_parent
 from server import server  # noqa: F401 (a fixture of every file)
 
 ROOT = Path(os.environ.get("MUSTER_ROOT", Path(__file__).resolve().parents[2]))
@@ -30,7 +30,7 @@ def muster():
     def call(*args, check=True, env=None, timeout=300, **kw):
         done = subprocess.run([binary, *map(str, args)], text=True, errors="replace",
                               capture_output=True, env={**os.environ, **(env or {})},
-                              timeout=timeout, **kw)
+                              timeout=timeout, preexec_fn=die_with_parent, **kw)
         if check and done.returncode:
             raise AssertionError(f"muster {' '.join(map(str, args))}: exit {done.returncode}\n"
                                  f"{done.stdout}\n{done.stderr}")

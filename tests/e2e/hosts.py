@@ -1,4 +1,5 @@
 """Helpers for jobs of many workers: start one, look at it, join it, speak its protocol."""
+import ctypes
 import hashlib
 import hmac
 import json
@@ -17,6 +18,20 @@ KINDS = ("CHALLENGE HELLO WELCOME REFUSED ROSTER READY GO BEAT RESULTS EVENT STA
 
 # A job that is short, and whose steps are slow enough for things to happen meanwhile.
 LENET = ["epochs=4", "limit=240", "data.test.limit=60", "batch=8"]
+
+
+LIBC = ctypes.CDLL(None)
+PR_SET_PDEATHSIG = 1
+
+
+def die_with_parent():
+    """For the child of a test (preexec_fn): it is killed when the tests are, by a timeout or by hand."""
+    LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def held(pace, until):
+    """The environment of workers that make so many steps a second until there is that file."""
+    return {"MUSTER_TORTURE": f"{pace},{until}"}
 
 
 def wait_for(what, seconds=60, why="it did not come"):
@@ -50,7 +65,7 @@ class Process(subprocess.Popen):
     def __init__(self, muster, *words, env=None, inside=(), **kw):
         super().__init__([*inside, muster.path, *map(str, words)], text=True, errors="replace",
                          stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                         env={**os.environ, **(env or {})}, **kw)
+                         preexec_fn=die_with_parent, env={**os.environ, **(env or {})}, **kw)
 
     def end(self, seconds=120):
         """Exit status and everything it said."""
@@ -65,11 +80,13 @@ class Process(subprocess.Popen):
 
 
 class Job(Process):
-    """muster train --workers; `pace` holds it to so many steps a second."""
+    """muster train --workers; `pace` holds it to so many steps a second, until lift()."""
 
-    def __init__(self, muster, spec, out, workers, *words, changes=(), pace=0, env=None, **kw):
+    def __init__(self, muster, spec, out, workers, *words, changes=(), pace=0, until=None, env=None,
+                 **kw):
         self.out, self.muster, self.hands = Path(out), muster, []
-        self.pace = {"MUSTER_TORTURE": str(pace)} if pace else {}
+        self.until = Path(until or f"{out}.lifted-{os.urandom(4).hex()}")
+        self.pace = held(pace, self.until) if pace else {}
         env = {"MUSTER_TOKEN": TOKEN, **self.pace, **(env or {})}
         super().__init__(muster, "train", spec, "--out", out, "--workers", workers, "--quiet",
                          *settings(changes), *words, env=env, **kw)
@@ -134,8 +151,13 @@ class Job(Process):
         self.hands.append(hand)
         return hand
 
+    def lift(self):
+        """What was to happen on the way has happened: now as fast as it can."""
+        self.until.touch()
+
     def digest(self, seconds=180):
-        """Of the model, when the job has ended well."""
+        """Of the model, when the job has ended well; nothing holds it any more."""
+        self.lift()
         assert self.end(seconds) == 0, f"{self.said}\n{self.story()}"
         return digest(self.out)
 

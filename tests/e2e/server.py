@@ -17,6 +17,7 @@ import urllib.parse
 from pathlib import Path
 
 import pytest
+from hosts import die_with_parent
 
 
 class Server:
@@ -35,7 +36,8 @@ class Server:
         self.process = subprocess.Popen(
             [self.binary, "serve", "--data-dir", str(self.data_dir), "--port", "0", *self.args,
              *map(str, args)],
-            stdout=self.log, stderr=subprocess.STDOUT, env={**os.environ, **self.extra})
+            stdout=self.log, stderr=subprocess.STDOUT, preexec_fn=die_with_parent,
+            env={**os.environ, **self.extra})
         until = time.monotonic() + wait
         while time.monotonic() < until:
             if self.process.poll() is not None:

@@ -4,7 +4,7 @@ import json
 import platform
 
 import pytest
-from hosts import LENET, TOKEN, Job, Process, chain, free_port
+from hosts import LENET, TOKEN, Job, Process, chain, free_port, held
 
 EXAMPLES = {
     "fit-a-line": ("examples/fit-a-line/train.yaml", ["epochs=3"], 3),
@@ -16,6 +16,8 @@ EXAMPLES = {
     "dropout-batchnorm": ("tests/e2e/specs/dropout-batchnorm.yaml",
                           ["limit=250", "data.test.limit=50"], 3),
 }
+# Many steps, the last of them short, of a network of which a step is much work.
+CONVBLOCK = ["epochs=1", "batch=32", "limit=1300", "data.test.limit=80"]
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3, 4, 7, 8])
@@ -61,13 +63,14 @@ def test_tests_and_losses_are_those_of_one_process(muster, root, tmp_path):
 
 def team_by_hand(muster, spec, out, hands, changes, env=None):
     """A job of one worker of its own, and others who wait for it before it is there: `hands` are
-    (environment, words). The job, when all have worked together."""
-    address = f"127.0.0.1:{free_port()}"
+    (environment, words). Its few steps are slow until the caller asks for the digest."""
+    address, until, pace = f"127.0.0.1:{free_port()}", out.with_name("lifted"), 4
     waiting = [Process(muster, "worker", "--join", address, "--listen", "127.0.0.1:0", spec,
                        *words, *(w for c in changes for w in ("--set", c)),
-                       env={"MUSTER_TOKEN": TOKEN, "MUSTER_TORTURE": "60", **own})
+                       env={"MUSTER_TOKEN": TOKEN, **held(pace, until), **own})
                for own, words in hands]
-    job = Job(muster, spec, out, 1, "--listen", address, changes=changes, pace=60, env=env)
+    job = Job(muster, spec, out, 1, "--listen", address, changes=changes, pace=pace, until=until,
+              env=env)
     job.hands += waiting
     return job
 
@@ -86,8 +89,8 @@ def test_instruction_sets_mix_in_one_job(name, muster, root, alone, tmp_path):
     if len(sets) < 2:
         pytest.skip(f"this machine has {sets} alone")
     spec = root / EXAMPLES[name][0]
-    changes = {"fashion-lenet": LENET, "fashion-convblock": ["epochs=1", "limit=6450",
-               "data.test.limit=80"]}.get(name, ["limit=480", "data.test.limit=50"])
+    changes = {"fashion-lenet": LENET, "fashion-convblock": CONVBLOCK}.get(
+        name, ["limit=480", "data.test.limit=50"])
     with team_by_hand(muster, spec, tmp_path / "run", [({"MUSTER_ISA": s}, []) for s in sets[1:]],
                       changes, {"MUSTER_ISA": sets[0]}) as job:
         job.wait_team(len(sets))
@@ -99,7 +102,7 @@ def test_instruction_sets_mix_in_one_job(name, muster, root, alone, tmp_path):
 def test_tcp_workers_beside_those_of_shared_memory(name, muster, root, alone, tmp_path):
     """ConvBlock has a layer that is split between workers."""
     spec = root / EXAMPLES[name][0]
-    changes = LENET if name == "fashion-lenet" else ["epochs=1", "limit=6450", "data.test.limit=80"]
+    changes = LENET if name == "fashion-lenet" else CONVBLOCK
     with team_by_hand(muster, spec, tmp_path / "run", [({}, ["--tcp"]), ({}, ["--tcp"]), ({}, [])],
                       changes) as job:
         job.wait_team(4)

@@ -10,8 +10,8 @@ import time
 from pathlib import Path
 
 import pytest
-from hosts import (LENET, TOKEN, Caller, Job, Process, alive, chain, digest, free_port, settings,
-                   stop_and_go, wait_for)
+from hosts import (LENET, TOKEN, Caller, Job, Process, alive, chain, digest, free_port, held,
+                   settings, stop_and_go, wait_for)
 
 SLOW = 40               # steps a second: the 120 steps of LENET take three seconds
 LONG = ["epochs=10", *LENET[1:]]
@@ -60,7 +60,8 @@ def test_a_worker_that_cannot_be_replaced_does_not_stop_the_others(job_of, lenet
     job.wait_team(2)
     data.unlink()
     os.kill(job.pids()[0], signal.SIGKILL)
-    assert job.digest() == alone(lenet, LONG)
+    assert job.end() == 0, job.said     # at its pace: there is time for many that fail
+    assert digest(job.out) == alone(lenet, LONG)
     assert chain(job.out) == alone.chain(lenet, LONG)
     assert len(job.history("go")[-1]["workers"]) == 1
     assert job.said.count("train-images-idx3-ubyte.gz") >= 5
@@ -84,6 +85,7 @@ def test_a_killed_coordinator_is_replaced_and_nobody_starts_over(job_of, lenet, 
     os.kill(job.coordinator(), signal.SIGKILL)
     job.wait_event("start", 2)
     assert {h["pid"] for h in [job.wait_event("back", n) for n in (1, 2, 3)]} == set(pids)
+    wait_for(lambda: job.history("go")[-1]["step"] > 0, why=job.story)
     assert job.digest() == alone(lenet, LONG)
     assert chain(job.out) == alone.chain(lenet, LONG)
     steps = [h["step"] for h in job.history("go")]
@@ -97,6 +99,7 @@ def test_a_coordinator_that_sleeps_costs_no_step(job_of, lenet, alone):
     job.wait_team(2)
     stop_and_go(job.coordinator(), 2.5)
     job.wait_event("back")
+    wait_for(lambda: job.history("go")[-1]["step"] > 40, why=job.story)
     assert job.digest() == alone(lenet, changes)
     assert chain(job.out) == alone.chain(lenet, changes)
     steps = [h["step"] for h in job.history("go")]
@@ -395,12 +398,12 @@ def test_an_address_that_others_cannot_call_is_refused(job_of, tmp_path):
         assert hand.end(30) and "name the address of this host" in one_sentence(hand.said)
 
 
-def test_a_worker_may_be_started_before_its_job(muster, job_of, lenet, alone):
-    address = f"127.0.0.1:{free_port()}"
+def test_a_worker_may_be_started_before_its_job(muster, job_of, lenet, alone, tmp_path):
+    address, until = f"127.0.0.1:{free_port()}", tmp_path / "lifted"
     early = Process(muster, "worker", "--join", address,
-                    env={"MUSTER_TOKEN": TOKEN, "MUSTER_TORTURE": str(SLOW)})
+                    env={"MUSTER_TOKEN": TOKEN, **held(SLOW, until)})
     time.sleep(0.5)
-    job = job_of(1, "--listen", address, changes=LONG)
+    job = job_of(1, "--listen", address, changes=LONG, until=until)
     job.hands.append(early)
     job.wait_team(2)
     assert job.digest() == alone(lenet, LONG)

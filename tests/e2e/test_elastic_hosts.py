@@ -7,9 +7,10 @@ import shutil
 import time
 
 import pytest
-from hosts import LENET, Hosts, Job, chain
+from hosts import LENET, Hosts, Job, chain, wait_for
 
 LONG = ["epochs=10", *LENET[1:]]
+SLOW = 10               # steps a second: half a minute, unless the pace is lifted
 
 
 @pytest.fixture
@@ -34,6 +35,11 @@ def start(muster, spec, out, hosts, changes, pace):
     return job
 
 
+def wait_all(job):
+    """Until the last list has all three again."""
+    wait_for(lambda: len(job.history("go")[-1]["workers"]) == 3, why=job.story)
+
+
 def test_three_hosts_with_loss_and_delay(muster, lenet, alone, hosts, tmp_path):
     for i in (1, 2, 3):
         hosts.lose(i, 1)
@@ -49,7 +55,7 @@ def test_three_hosts_with_loss_and_delay(muster, lenet, alone, hosts, tmp_path):
 
 
 def test_a_host_that_is_cut_off_comes_back(muster, lenet, alone, hosts, tmp_path):
-    with start(muster, lenet, tmp_path / "run", hosts, LONG, 30) as job:
+    with start(muster, lenet, tmp_path / "run", hosts, LONG, SLOW) as job:
         job.wait_team(3)
         joins = len(job.history("join"))
         hosts.cut(3)
@@ -59,6 +65,7 @@ def test_a_host_that_is_cut_off_comes_back(muster, lenet, alone, hosts, tmp_path
         hosts.heal(3)
         back = job.wait_event("join", joins + 1)
         assert back["address"].startswith(hosts.address(3))
+        wait_for(lambda: job.history("go")[-1]["step"] > before, why=job.story)
         assert job.digest() == alone(lenet, LONG)
         assert chain(job.out) == alone.chain(lenet, LONG)
         assert [hand.end() for hand in job.hands] == [0, 0], [hand.said for hand in job.hands]
@@ -68,12 +75,13 @@ def test_a_host_that_is_cut_off_comes_back(muster, lenet, alone, hosts, tmp_path
 def test_two_hosts_that_cannot_reach_each_other_do_not_stop_the_job(muster, lenet, alone, hosts,
                                                                      tmp_path):
     """Both reach the coordinator: one of the two is left out, and comes back when it can."""
-    with start(muster, lenet, tmp_path / "run", hosts, LONG, 30) as job:
+    with start(muster, lenet, tmp_path / "run", hosts, LONG, SLOW) as job:
         job.wait_team(3)
         hosts.drop(2, f"ip saddr {hosts.address(3)}", "wall")
         job.wait_event("lost")
-        job.wait_team(2)
+        wait_for(lambda: len(job.history("go")[-1]["workers"]) == 2, why=job.story)
         hosts.rules(2, "delete table inet wall")
+        wait_all(job)
         assert job.digest() == alone(lenet, LONG)
         assert chain(job.out) == alone.chain(lenet, LONG)
 
@@ -81,10 +89,11 @@ def test_two_hosts_that_cannot_reach_each_other_do_not_stop_the_job(muster, lene
 def test_the_coordinators_host_is_cut_off_and_nothing_is_done_again(muster, lenet, alone, hosts,
                                                                      tmp_path):
     """The workers elsewhere lose it, and are the ones with the state when it is back."""
-    with start(muster, lenet, tmp_path / "run", hosts, LONG, 30) as job:
+    with start(muster, lenet, tmp_path / "run", hosts, LONG, SLOW) as job:
         job.wait_team(3)
         hosts.cut(1)
         time.sleep(3)
         hosts.heal(1)
+        wait_all(job)
         assert job.digest() == alone(lenet, LONG)
         assert chain(job.out) == alone.chain(lenet, LONG)
