@@ -484,7 +484,7 @@ static int archive(sqlite3 *db, void *arg, struct err *err)
                   json_true(), err) < 0)
         return -(int)err->code;
     return set_below(db, &rows_recurring, a->id, "SELECT id FROM recurring WHERE parent = ?",
-                     "enabled", json_false(), err);
+                     "state", json_string("disabled"), err);
 }
 
 int experiments_archive(struct server *s, const char *project, const char *id, bool to,

@@ -45,11 +45,17 @@ struct run_request {
     const char *file;                   /* its name, for messages; NULL: "pipeline.yaml" */
     const char *api;                    /* who asked: "v1beta1" ...; kept */
     double scheduled;                   /* 0: now */
-    int no_cache;                       /* every step runs, whatever it says */
+    bool no_cache;                      /* every step runs, whatever it says */
+    bool host_files;                    /* steps may mount directories of this machine: the server's
+                                           own token asked */
 };
 /* ERR_INVALID: it cannot be run (with file and line), a parameter is missing or is not one of its
  * inputs; ERR_MISSING: no such experiment, pipeline, version. */
 int runs_create(struct server *s, const struct run_request *q, json_t **out, struct err *err);
+/* `also` is done in the same transaction, with the document of the run. */
+int runs_create_with(struct server *s, const struct run_request *q,
+                     int (*also)(sqlite3 *db, void *arg, const json_t *run, struct err *err),
+                     void *arg, json_t **out, struct err *err);
 
 int runs_get(struct server *s, const char *project, const char *id, json_t **out, struct err *err);
 /* The manifest as it came and the flow document; either may be NULL. Caller frees. */

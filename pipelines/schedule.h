@@ -4,14 +4,15 @@
  * server that was off finds out what it missed: with catch-up each time that was missed gets its
  * run, without only the last of them. A run, and that it was the one for that time, are one
  * transaction: no time gets two. Document:
- *   {"id","project","name","description","experiment","pipeline","version","parameters","enabled",
- *    "max_concurrency","no_catchup","service_account","trigger": {"cron": text | "interval_s": n,
- *    "start": time or 0,"end": time or 0},"created","updated","last": when the last was due, or 0,
- *    "next": time or 0,"index": runs so far,"digest","dialect","message": why the last failed,"api"}
+ *   {"id","project","name","description","experiment","pipeline","version","parameters",
+ *    "state": "enabled|disabled","max_concurrency","no_catchup","service_account",
+ *    "trigger": {"cron": text | "interval_s": n,"start": time or 0,"end": time or 0},"created",
+ *    "updated","since": made or enabled,"last": when the last was due, or 0,"next": time or 0,"index": runs so far,"digest","dialect","message": why the last failed,"api"}
  * Lists: rows_list with rows_recurring.
  *
  * In the texts of its parameters [[ScheduledTime]], [[CurrentTime]], [[Index]] and [[RunUUID]] stand
- * for what they say, times as 20060102150405 or, after a dot, in Go's layout: [[ScheduledTime.2006-01-02]].
+ * for what they say, times as 20060102150405 or, after a dot, in Go's layout:
+ * [[ScheduledTime.2006-01-02]].
  *
  * Threads: any for recurring_*; trigger_* and cron_* are pure.
  */
@@ -62,7 +63,7 @@ struct recurring_request {
     const json_t *trigger;      /* as in the document */
     const char *service_account, *api;
     int max_concurrency;        /* 0: 1; at most 10 */
-    bool no_catchup, disabled;
+    bool no_catchup, disabled, no_cache, host_files;
 };
 int recurring_create(struct server *s, const struct recurring_request *q, json_t **out,
                      struct err *err);

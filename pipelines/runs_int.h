@@ -1,0 +1,187 @@
+/* pipelines/runs_int.h - the runs that have not ended, their log, and who works on them
+ *
+ * One thread changes graphs, always by reading an event from the log: what it decides itself is put
+ * on record first and read back, as what others say is. So the graph of a run is the fold of its log
+ * at any moment, and a replay cannot differ.
+ *
+ * Locks: runs.lock guards the list of runs and their counts of references; a run's own lock guards
+ * its graph. The thread alone adds to and takes from the list. Nobody holds one of them while waiting
+ * for the disk.
+ */
+#ifndef MUSTER_PIPELINES_RUNS_INT_H
+#define MUSTER_PIPELINES_RUNS_INT_H
+
+#include <pthread.h>
+
+#include "pipelines/graph.h"
+#include "pipelines/runs.h"
+
+struct server;
+
+/* ------------------------------------------------------------ a run that has not ended */
+
+struct live {
+    struct live *next;
+    int refs;
+    pthread_mutex_t lock;       /* of the graph */
+    char id[ROWS_ID], project[64];
+    json_t *doc;                /* the run's document as it was loaded */
+    json_t *flow;
+    json_t *volumes;            /* of the flow, resolved */
+    struct run_graph *graph;
+    bool wants_result;          /* something of the flow speaks of outputs.result */
+    bool changed;               /* since what is wanted was last asked for */
+    bool terminating, deleting, deadline_said, end_said;
+    int64_t folded;             /* events up to this number are in the graph */
+    double deadline;            /* of the run; 0: none */
+    struct later *later;        /* nodes whose time has not come */
+    int n_later, later_cap;
+};
+
+/* A node that waits for its time: a leaf that is begun then, a suspended one that goes on by itself,
+ * a dag whose deadline is then. */
+enum later_what { LATER_BEGIN, LATER_RESUME, LATER_DEADLINE };
+struct later {
+    const struct node *node;
+    int attempt;
+    enum later_what what;
+    double at;
+};
+
+/* What can be known of a run: the graph of one that runs, or made again from the log. `lock` is held
+ * between the two calls where it runs. */
+struct view {
+    struct live *live;          /* NULL: made for this view alone */
+    struct run_graph *graph;
+    json_t *doc, *flow;
+    struct runs *runs;
+};
+int view_open(struct server *s, const char *project, const char *id, struct view *out,
+              struct err *err);
+void view_done(struct view *v);
+#define OWN_VIEW __attribute__((cleanup(view_done))) struct view
+
+/* The run's graph with all its events in it, up to number *out_last (may be NULL). It borrows `doc`
+ * and `flow`. */
+int runs_fold(sqlite3 *db, const json_t *doc, const json_t *flow, struct run_graph **out,
+              int64_t *out_last, struct err *err);
+
+/* ------------------------------------------------------------ the log */
+
+/* One entry: an event, and what changes in the run's document with it. */
+struct record {
+    char run[ROWS_ID];
+    const char *type;           /* a literal; NULL: only the document changes */
+    json_t *body;               /* owned */
+    json_t *patch;              /* keys of the document; NULL: none. Owned */
+    json_t *cache;              /* {"key", "outputs", "node"}: to be found again; NULL. Owned */
+};
+void record_done(struct record *e);
+
+int runs_log_init(struct server *s, struct err *err);
+/* Within a transaction. */
+int runs_log_add(sqlite3 *db, const struct record *e, struct err *err);
+/* All of them in one transaction; then they are done with. After a failure they are as they were. */
+int runs_log_write(struct server *s, struct record *entries, int n, struct err *err);
+
+struct run_news {
+    int64_t seq;
+    double t;
+    const char *run, *type, *body;
+};
+int runs_log_read(struct server *s, int64_t after, int (*each)(void *arg, const struct run_news *n),
+                  void *arg, int64_t *out_last, struct err *err);
+
+/* ------------------------------------------------------------ all of them */
+
+struct hands;                   /* threads that carry artifacts */
+
+struct runs {
+    struct server *server;
+    pthread_t thread;
+    bool has_thread;
+    _Atomic bool ending;
+    pthread_mutex_t lock;
+    struct live *first;
+    int64_t seen_runs, seen_jobs;       /* of the logs */
+    void *leaves;               /* tree by job's uid: struct leaf */
+    struct record *pending;
+    int n_pending, pending_cap;
+    struct hands *hands;
+    bool remove;                /* a run that is to be removed has ended */
+    double due;                 /* of recurring runs; 0: nothing is */
+    _Atomic bool schedule_changed;
+};
+
+void runs_wake(struct server *s);
+void runs_forget(struct runs *r);       /* leaves and runs, when the thread has ended */
+/* An ended one, with all that it left. */
+int runs_remove(struct server *s, const char *project, const char *id, struct err *err);
+void live_unref(struct runs *r, struct live *l);
+
+/* ------------------------------------------------------------ leaves */
+
+/* A leaf whose job has been submitted. */
+struct leaf {
+    int64_t uid;
+    struct runs *run_of;
+    struct live *run;           /* a reference */
+    const struct node *node;    /* lives as long as the run's graph */
+    int attempt;
+    const char *name;           /* of the node; borrowed from it */
+    char job[160];
+    char reason[256];
+    double started, ended;
+    int code, signal;
+    bool good, cancelled, lost; /* succeeded; asked to stop; its keeper was killed */
+    json_t *body;               /* of node.ended, when it is made */
+    json_t *cache;
+    json_t *metrics;
+    struct leaf *next;          /* in the hands of others */
+};
+void leaf_free(struct leaf *f);
+OWN_DEFINE(leaf)
+
+/* What node.ended says, its outputs kept as objects first: all that may take long. Any thread; the
+ * order is as of run_graph_order. */
+void leaf_collect(struct server *s, struct leaf *f, const json_t *order);
+
+/* The hands: leaf_collect on threads of their own, `done` being called after each. */
+int hands_new(struct runs *r, struct hands **out, struct err *err);
+void hands_free(struct hands *h);
+void hands_give(struct hands *h, struct leaf *f, json_t *order);        /* takes both */
+struct leaf *hands_take(struct hands *h);       /* one that is done; NULL: none. Yours */
+
+/* ------------------------------------------------------------ steps.c */
+
+/* What a step's job is told. ERR_INVALID: it cannot be; the step ends with that sentence. */
+int step_job(struct server *s, const struct live *l, const struct node *n, const json_t *order,
+             json_t **out, struct err *err);
+/* The outputs of a job that has ended, kept as objects; {"parameters": {}, "artifacts": {}, "result"?}.
+ * ERR_MISSING with the output that the step did not leave. */
+int step_outputs(struct server *s, const struct leaf *f, const json_t *order, json_t **out,
+                 struct err *err);
+/* "artifacts-PROJECT"; made when it is not there. */
+int step_bucket(struct server *s, const char *project, char *out, size_t size, struct err *err);
+/* A value of a Secret or a ConfigMap is kept as NAME.KEY; yours. ERR_MISSING. */
+int step_config(struct server *s, const char *project, const char *name, const char *key,
+                char **out, struct err *err);
+
+/* ------------------------------------------------------------ resources.c */
+
+/* Does what a resource template says; *out: its outputs. */
+int resource_do(struct server *s, const struct live *l, const struct node *n, const json_t *order,
+                json_t **out, struct err *err);
+/* Is this step's command one that the server does itself (kubectl delete)? Then it is done: *out is
+ * what it prints. False: it is not. */
+bool resource_command(struct server *s, const struct live *l, const json_t *order, json_t **out,
+                      int *out_rc, struct err *err);
+
+/* ------------------------------------------------------------ runs_thread.c */
+
+void *runs_thread(void *runs);
+/* Adds an entry that is written with the next ones; takes body, patch and cache. */
+void runs_pending(struct runs *r, const struct live *l, const char *type, json_t *body,
+                  json_t *patch, json_t *cache);
+
+#endif
