@@ -16,7 +16,7 @@ static const struct {
     { 400, "INVALID_ARGUMENT" }, { 401, "UNAUTHENTICATED" },    { 403, "PERMISSION_DENIED" },
     { 404, "NOT_FOUND" },        { 405, "UNIMPLEMENTED" },      { 409, "ALREADY_EXISTS" },
     { 413, "INVALID_ARGUMENT" }, { 429, "RESOURCE_EXHAUSTED" }, { 501, "UNIMPLEMENTED" },
-    { 503, "UNAVAILABLE" },
+    { 503, "UNAVAILABLE" },      { 507, "RESOURCE_EXHAUSTED" },
 };
 
 static const char *status_of(int code)

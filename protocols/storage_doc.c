@@ -191,17 +191,9 @@ json_t *storage_error_doc(int status, const char *text)
                      text, "errors", "message", text, "domain", "global", "reason", reason);
 }
 
-int storage_error_status(const struct request *q, const struct err *err)
-{
-    /* Clients try again for minutes after 500 and 503; to a full disk that is no help. */
-    if (err->code == ERR_IO && strstr(err->text, "disk is full"))
-        return 507;
-    return request_error_status(q, err);
-}
-
 void storage_error(struct request *q, const struct err *err)
 {
-    int status = storage_error_status(q, err);
+    int status = request_error_status(q, err);
 
     respond_json(q, status, storage_error_doc(status, err->text));
 }

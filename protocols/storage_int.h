@@ -76,7 +76,6 @@ json_t *storage_object_doc(const char *base, const struct object *o);
 json_t *storage_bucket_doc(const char *base, const struct bucket *b);
 /* {"error": {"code", "message", "errors": [{"message", "domain", "reason"}]}} */
 json_t *storage_error_doc(int status, const char *text);
-int storage_error_status(const struct request *q, const struct err *err);
 /* What of a client's document is kept; ERR_INVALID when a value is not what it should be. */
 int storage_object_fields(const json_t *from, json_t **out, struct err *err);
 int storage_bucket_fields(const json_t *from, json_t **out, struct err *err);

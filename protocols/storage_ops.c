@@ -91,7 +91,7 @@ void call_settle(struct call *c, int rc, const struct err *err)
     }
     json_decref(c->answer);
     c->status = c->unmet == 2 && !strcmp(request_method(c->q), "GET") ? 304
-                : c->unmet ? 412 : storage_error_status(c->q, &why);
+                : c->unmet ? 412 : request_error_status(c->q, &why);
     c->answer = c->status == 304 ? NULL : storage_error_doc(c->status, why.text);
 }
 

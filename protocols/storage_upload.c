@@ -8,6 +8,9 @@
  * passed over; bytes beyond a gap are dropped, and the answer says how far it is, as one to "bytes
  * *" does. An upload ends when as many bytes are here as the Content-Range says there are; without
  * one the request is all of it.
+ *
+ * Where the disk is full the rest of the request is taken and dropped, and then refused: a client
+ * whose connection breaks while it sends never sees the answer, and tries again for minutes.
  */
 #include <string.h>
 
@@ -35,6 +38,7 @@ struct upload {
     struct http_range range;
     int64_t skip;               /* bytes that are here already */
     bool gap;                   /* bytes before these are missing: none is taken */
+    struct err full;            /* the disk is: what comes is dropped */
 };
 
 static void upload_free(void *state)
@@ -110,6 +114,9 @@ static int begin_session(struct upload *u, struct request *q, const char *id, st
     int64_t here = session_size(u->session);
     u->gap = u->range.first > here;
     u->skip = u->range.first >= 0 ? here - u->range.first : 0;
+    /* What is announced and does not fit is refused before it comes. */
+    if (u->range.first >= 0 && u->range.total > here && !u->gap && !session_done(u->session))
+        return session_room(u->session, u->range.total - here, err);
     return 0;
 }
 
@@ -127,6 +134,8 @@ static int begin(struct upload *u, struct request *q, struct err *err)
     if (buckets_get(u->call.server, u->call.project, u->call.bucket, NULL, &b, err) < 0)
         return -(int)err->code;
     bucket_done(&b);
+    if (request_length(q) > 0 && objects_room(u->call.server, request_length(q), err) < 0)
+        return -(int)err->code;
     if (kind && !strcmp(kind, "resumable")) {
         u->kind = UPLOAD_BEGIN;
         return 0;
@@ -160,12 +169,8 @@ static int upload_of(struct request *q, struct upload **out, struct err *err)
     return 0;
 }
 
-int storage_upload_body(struct request *q, const void *bytes, size_t n, struct err *err)
+static int take(struct upload *u, const void *bytes, size_t n, struct err *err)
 {
-    struct upload *u;
-
-    if (upload_of(q, &u, err) < 0)
-        return -(int)err->code;
     switch (u->kind) {
     case UPLOAD_MEDIA:
         return content_add(u->content, bytes, n, err);
@@ -185,6 +190,22 @@ int storage_upload_body(struct request *q, const void *bytes, size_t n, struct e
     int rc = session_add(u->session, (const char *)bytes + u->skip, n - (size_t)u->skip, err);
     u->skip = 0;
     return rc;
+}
+
+int storage_upload_body(struct request *q, const void *bytes, size_t n, struct err *err)
+{
+    struct upload *u = request_kept(q);
+
+    if (u && u->full.code)
+        return 0;
+    int rc = upload_of(q, &u, err);
+    if (rc == 0)
+        rc = take(u, bytes, n, err);
+    u = request_kept(q);
+    if (rc == 0 || !u || request_error_status(q, err) != 507)
+        return rc;
+    u->full = *err;
+    return 0;
 }
 
 /* ------------------------------------------------------------ the end */
@@ -391,6 +412,10 @@ int storage_upload(struct request *q, struct err *err)
 
     if (upload_of(q, &u, err) < 0)
         return -(int)err->code;
+    if (u->full.code) {
+        *err = u->full;
+        return -(int)err->code;
+    }
     return u->kind == UPLOAD_SESSION ? end_session(u, q, err)
            : u->kind == UPLOAD_BEGIN ? end_begin(u, q, err) : end_whole(u, q, err);
 }

@@ -85,8 +85,8 @@ const char *request_base(const struct request *q);
 /* Something of the handler's own that lives as long as the request (streamed bodies). */
 void request_keep(struct request *q, void *state, void (*free_state)(void *state));
 void *request_kept(const struct request *q);
-/* For `error`: the status to answer with. That of the code, but 401 where there was no good token
- * and 413 where the body is too long. */
+/* For `error`: the status to answer with. That of the code, but 401 where there was no good
+ * token, 413 where the body is too long and 507 where the disk is full. */
 int request_error_status(const struct request *q, const struct err *err);
 
 /* ------------------------------------------------------------ the answer */

@@ -159,7 +159,10 @@ void *request_kept(const struct request *q)
 
 int request_error_status(const struct request *q, const struct err *err)
 {
-    return q->no_token ? 401 : q->too_long ? 413 : err_http(err->code);
+    /* Clients try again for minutes after 500 and 503; to a full disk that is no help. */
+    const bool full = err->code == ERR_IO && strstr(err->text, "disk is full");
+
+    return q->no_token ? 401 : q->too_long ? 413 : full ? 507 : err_http(err->code);
 }
 
 /* What the answer holds: a handler that fails after all gives it back here, too. */

@@ -8,7 +8,9 @@
  *   2. what a row names is whole: bytes that do not have the announced checksum never get a row;
  *   3. content that no row names goes: the sweeper removes it, also what a crash left between the
  *      rename and the row (after an hour), and uploads that nobody went on with (after a week);
- *   4. who was told of a write sees it: rows and small contents that are read often are kept in
+ *   4. the last 64 MB of the disk (of a small one a sixteenth) are not for buckets: jobs and their
+ *      events go on when buckets are full. Uploads that nobody goes on with make room first;
+ *   5. who was told of a write sees it: rows and small contents that are read often are kept in
  *      memory (OBJECTS_CACHE bytes), and a write takes its name out of there before it begins.
  *
  * A bucket belongs to a project; its name is unique in the server. `project` NULL: any (the
@@ -166,6 +168,9 @@ OWN_DEFINE(content)
 int content_add(struct content *c, const void *bytes, size_t n, struct err *err);
 int64_t content_size(const struct content *c);
 
+/* Fails by ERR_IO, "the disk is full ...", where n bytes more do not fit: before they are sent. */
+int objects_room(struct server *s, int64_t n, struct err *err);
+
 struct objects_put {
     const char *project, *bucket, *name;
     const char *type;                   /* NULL: application/octet-stream */
@@ -180,7 +185,8 @@ int content_put(struct content *c, const struct objects_put *p, struct object *o
 
 /* ------------------------------------------------------------ uploads in several requests
  *
- * A session is a row and a file of uploads/, and outlives the server. Of two requests that send to
+ * A session is a row and a file of uploads/, and outlives the server; the file may go when the disk is
+ * short, and then it is at its beginning again. Of two requests that send to
  * the same one at a time the later has it; the earlier fails by ERR_CONFLICT at its next byte.
  */
 struct session;
@@ -196,7 +202,9 @@ const json_t *session_order(const struct session *u);
 const char *session_bucket(const struct session *u);
 int64_t session_size(const struct session *u);          /* bytes that are here */
 int64_t session_done(const struct session *u);          /* the object's generation; 0: not yet */
+/* What does not fit the disk empties the session: it may be begun anew when there is room. */
 int session_add(struct session *u, const void *bytes, size_t n, struct err *err);
+int session_room(struct session *u, int64_t n, struct err *err);        /* the same, beforehand */
 int session_sync(struct session *u, struct err *err);   /* what is here stays here */
 /* Makes it an object; as content_put, `p->session` is this one. */
 int session_put(struct session *u, struct objects_put *p, struct object *out, struct err *err);

@@ -21,7 +21,7 @@ void blob_path(const struct objects *o, const char *sha256, char out[PATH_MAX])
 static int file_error(const char *what, struct err *err)
 {
     if (errno == ENOSPC || errno == EDQUOT)
-        return err_set(err, ERR_IO, "%s: the disk is full (make room and try again)", what);
+        return room_none(err);
     return err_set(err, ERR_IO, "%s: %s", what, strerror(errno));
 }
 
@@ -203,7 +203,7 @@ int content_add(struct content *c, const void *bytes, size_t n, struct err *err)
         buf_append(&c->small, bytes, n);
         return buf_ok(&c->small, err);
     }
-    if (c->fd < 0 && spill(c, err) < 0)
+    if (room_need(c->objects, (int64_t)n, err) < 0 || (c->fd < 0 && spill(c, err) < 0))
         return -(int)err->code;
     return write_all(c->fd, bytes, n, "writing an upload", err);
 }

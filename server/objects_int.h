@@ -139,6 +139,13 @@ bool blob_named(struct objects *o, const uint8_t sha256[SHA256_BYTES]);
 
 /* ------------------------------------------------------------ objects_sweep.c */
 
+/* What buckets may still take, in bytes: some of the disk is left to jobs and their events. */
+int64_t room_now(const struct objects *o);
+/* ERR_IO, "the disk is full ...", unless there is room for n bytes more, made by emptying sessions at
+ * rest where it has to be. */
+int room_need(struct objects *o, int64_t n, struct err *err);
+int room_none(struct err *err);         /* says so */
+
 void sweeper_wake(struct objects *o);
 int sweeper_start(struct objects *o, struct err *err);
 void sweeper_stop(struct objects *o);
@@ -147,6 +154,9 @@ void sweeper_stop(struct objects *o);
 
 void sessions_free(struct objects *o);
 int session_mark_done(sqlite3 *db, const char *id, int64_t generation, struct err *err);
+/* Empties those that nobody has sent to for a minute, the oldest first, until there is room for n
+ * bytes. */
+void sessions_reclaim(struct objects *o, double now, int64_t n);
 /* Those that nobody has sent to since `before`. */
 int sessions_sweep(struct objects *o, double before, int *removed, struct err *err);
 

@@ -561,6 +561,8 @@ int row_put(struct objects *o, const struct new_row *row, struct err *err)
 {
     struct put p = { o, row };
 
+    if (row->bytes && room_need(o, row->object->size, err) < 0)
+        return -(int)err->code;
     cache_write_begins(o, row->put->bucket, row->put->name);
     int rc = store_write(o->server->store, put, &p, err);
     cache_write_ends(o, row->put->bucket, row->put->name);

@@ -5,6 +5,10 @@
  * server lives, `struct live` has the checksums so far and what came since; it is shared by all
  * requests of a session. Each request draws a ticket; the last one drawn may write, so that a
  * client which lost its connection need not wait until the server has noticed, too.
+ *
+ * A session may be emptied: the disk was full when it wanted more, or became short while nobody sent
+ * to it. Its file goes, its row stays, and to "how far is it?" the answer is: at the beginning. That
+ * is where Google's clients go on from when they ask again; most begin a new session.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -13,10 +17,13 @@
 #include <sys/random.h>
 #include <sys/stat.h>
 
+#include "base/buf.h"
 #include "base/clock.h"
+#include "base/log.h"
 #include "server/objects_int.h"
 
-enum { IDLE_MAX = 64 };         /* sessions at rest whose file stays open */
+enum { IDLE_MAX = 64,           /* sessions at rest whose file stays open */
+       IDLE_S = 60 };           /* a client that goes on asks sooner */
 
 struct live {
     char id[OBJECTS_SESSION];
@@ -38,6 +45,77 @@ struct session {
     char bucket[OBJECTS_BUCKET_MAX + 1];
     json_t *order;
 };
+
+/* ------------------------------------------------------------ rows */
+
+struct row {
+    const char *project, *bucket, *id, *body;
+    int64_t synced, generation;
+    char *out_body;
+    char out_bucket[OBJECTS_BUCKET_MAX + 1];
+};
+
+static int row_insert(sqlite3 *db, void *arg, struct err *err)
+{
+    const struct row *r = arg;
+    struct bucket b;
+
+    if (bucket_find(db, r->project, r->bucket, &b, err) < 0)
+        return -(int)err->code;
+    int rc = store_run(db, err, "INSERT INTO uploads (id, project, bucket, body, touched, synced, "
+                       "generation) VALUES (?, ?, ?, ?, ?, 0, 0)", "ssssd", r->id, b.project,
+                       r->bucket, r->body, clock_wall());
+    bucket_done(&b);
+    return rc;
+}
+
+static int row_find(sqlite3 *db, void *arg, struct err *err)
+{
+    struct row *r = arg;
+    sqlite3_stmt *st = store_sql(db,
+                                 "SELECT project, bucket, body, synced, generation FROM uploads "
+                                 "WHERE id = ?",
+                                 err);
+
+    if (!st || store_bind(st, err, "s", r->id) < 0)
+        return -(int)err->code;
+    int rc = store_step(st, err);
+    if (rc < 0)
+        return rc;
+    const char *project = rc ? (const char *)sqlite3_column_text(st, 0) : NULL;
+    if (!project || (r->project && strcmp(r->project, project))) {
+        sqlite3_reset(st);
+        return err_set(err, ERR_MISSING, "There is no upload of this name (it was cancelled, or is "
+                       "more than a week old): begin a new one");
+    }
+    snprintf(r->out_bucket, sizeof r->out_bucket, "%s", (const char *)sqlite3_column_text(st, 1));
+    r->out_body = strdup((const char *)sqlite3_column_text(st, 2));
+    r->synced = sqlite3_column_int64(st, 3);
+    r->generation = sqlite3_column_int64(st, 4);
+    sqlite3_reset(st);
+    return r->out_body ? 0 : err_set(err, ERR_NOMEM, "no memory for an upload");
+}
+
+static int row_touch(sqlite3 *db, void *arg, struct err *err)
+{
+    const struct row *r = arg;
+
+    return store_run(db, err, "UPDATE uploads SET synced = ?, touched = ? WHERE id = ?", "ids",
+                     r->synced, clock_wall(), r->id);
+}
+
+static int row_delete(sqlite3 *db, void *arg, struct err *err)
+{
+    const struct row *r = arg;
+
+    return store_run(db, err, "DELETE FROM uploads WHERE id = ?", "s", r->id);
+}
+
+int session_mark_done(sqlite3 *db, const char *id, int64_t generation, struct err *err)
+{
+    return store_run(db, err, "UPDATE uploads SET generation = ?, touched = ? WHERE id = ?", "ids",
+                     generation, clock_wall(), id);
+}
 
 /* ------------------------------------------------------------ live ones */
 
@@ -124,6 +202,20 @@ static int digest_file(struct objects *o, struct live *l, int64_t n, struct err 
     return 0;
 }
 
+/* Under the lock: the bytes go at once, whatever becomes of the row. */
+static void live_empty(struct objects *o, struct live *l)
+{
+    struct row r = { .id = l->id };
+    char path[PATH_MAX];
+
+    session_path(o, l->id, path);
+    if (ftruncate(l->fd, 0) == 0)
+        unlink(path);
+    l->ready = false;
+    l->size = l->synced = 0;
+    store_write(o->server->store, row_touch, &r, &(struct err){ 0 });
+}
+
 /* Under the lock. */
 static int live_load(struct objects *o, struct live *l, struct err *err)
 {
@@ -142,77 +234,6 @@ static int live_load(struct objects *o, struct live *l, struct err *err)
         return -(int)err->code;
     l->ready = true;
     return 0;
-}
-
-/* ------------------------------------------------------------ rows */
-
-struct row {
-    const char *project, *bucket, *id, *body;
-    int64_t synced, generation;
-    char *out_body;
-    char out_bucket[OBJECTS_BUCKET_MAX + 1];
-};
-
-static int row_insert(sqlite3 *db, void *arg, struct err *err)
-{
-    const struct row *r = arg;
-    struct bucket b;
-
-    if (bucket_find(db, r->project, r->bucket, &b, err) < 0)
-        return -(int)err->code;
-    int rc = store_run(db, err, "INSERT INTO uploads (id, project, bucket, body, touched, synced, "
-                       "generation) VALUES (?, ?, ?, ?, ?, 0, 0)", "ssssd", r->id, b.project,
-                       r->bucket, r->body, clock_wall());
-    bucket_done(&b);
-    return rc;
-}
-
-static int row_find(sqlite3 *db, void *arg, struct err *err)
-{
-    struct row *r = arg;
-    sqlite3_stmt *st = store_sql(db,
-                                 "SELECT project, bucket, body, synced, generation FROM uploads "
-                                 "WHERE id = ?",
-                                 err);
-
-    if (!st || store_bind(st, err, "s", r->id) < 0)
-        return -(int)err->code;
-    int rc = store_step(st, err);
-    if (rc < 0)
-        return rc;
-    const char *project = rc ? (const char *)sqlite3_column_text(st, 0) : NULL;
-    if (!project || (r->project && strcmp(r->project, project))) {
-        sqlite3_reset(st);
-        return err_set(err, ERR_MISSING, "There is no upload of this name (it was cancelled, or is "
-                       "more than a week old): begin a new one");
-    }
-    snprintf(r->out_bucket, sizeof r->out_bucket, "%s", (const char *)sqlite3_column_text(st, 1));
-    r->out_body = strdup((const char *)sqlite3_column_text(st, 2));
-    r->synced = sqlite3_column_int64(st, 3);
-    r->generation = sqlite3_column_int64(st, 4);
-    sqlite3_reset(st);
-    return r->out_body ? 0 : err_set(err, ERR_NOMEM, "no memory for an upload");
-}
-
-static int row_touch(sqlite3 *db, void *arg, struct err *err)
-{
-    const struct row *r = arg;
-
-    return store_run(db, err, "UPDATE uploads SET synced = ?, touched = ? WHERE id = ?", "ids",
-                     r->synced, clock_wall(), r->id);
-}
-
-static int row_delete(sqlite3 *db, void *arg, struct err *err)
-{
-    const struct row *r = arg;
-
-    return store_run(db, err, "DELETE FROM uploads WHERE id = ?", "s", r->id);
-}
-
-int session_mark_done(sqlite3 *db, const char *id, int64_t generation, struct err *err)
-{
-    return store_run(db, err, "UPDATE uploads SET generation = ?, touched = ? WHERE id = ?", "ids",
-                     generation, clock_wall(), id);
 }
 
 /* ------------------------------------------------------------ verbs */
@@ -325,25 +346,39 @@ int session_add(struct session *u, const void *bytes, size_t n, struct err *err)
 
     if (take(u, err) < 0)
         return -(int)err->code;
-    int rc = 0;
+    int rc = room_need(u->objects, (int64_t)n, err);
+    bool full = rc < 0;
     for (size_t left = n; left && rc == 0;) {
         ssize_t k = pwrite(l->fd, p, left, l->size + (int64_t)(n - left));
         if (k < 0 && errno == EINTR)
             continue;
+        full = k < 0 && (errno == ENOSPC || errno == EDQUOT);
         if (k < 0)
-            rc = err_set(err, ERR_IO, errno == ENOSPC || errno == EDQUOT
-                         ? "writing an upload: the disk is full (make room and try again)"
-                         : "writing an upload: the disk fails");
+            rc = full ? room_none(err)
+                      : err_set(err, ERR_IO, "writing an upload: the disk fails");
         else
             p += k, left -= (size_t)k;
     }
     if (rc == 0) {
         digests_add(&u->objects->helper, &l->digests, bytes, n);
         l->size += (int64_t)n;
+    } else if (full) {
+        live_empty(u->objects, l);
     } else if (ftruncate(l->fd, l->size) < 0) {
         l->ready = false;       /* looked at again by the next request */
     }
     pthread_mutex_unlock(&l->lock);
+    return rc;
+}
+
+int session_room(struct session *u, int64_t n, struct err *err)
+{
+    if (take(u, err) < 0)
+        return -(int)err->code;
+    int rc = room_need(u->objects, n, err);
+    if (rc < 0)
+        live_empty(u->objects, u->live);
+    pthread_mutex_unlock(&u->live->lock);
     return rc;
 }
 
@@ -435,6 +470,81 @@ int session_cancel(struct session *u, struct err *err)
         u->live->generation = -1;       /* for those who still have it open */
     pthread_mutex_unlock(&u->live->lock);
     return rc;
+}
+
+/* ------------------------------------------------------------ those that nobody goes on with */
+
+struct resting {
+    char id[OBJECTS_SESSION];
+    double since;
+};
+
+static int by_age(const void *a, const void *b)
+{
+    const double x = ((const struct resting *)a)->since, y = ((const struct resting *)b)->since;
+
+    return x < y ? -1 : x > y;
+}
+
+/* Files that hold something and have not grown since `before`, the oldest first. */
+static void list_resting(struct objects *o, double before, struct buf *out)
+{
+    char path[PATH_MAX];
+    struct dirent *e;
+    struct stat st;
+
+    snprintf(path, sizeof path, "%s/uploads", o->dir);
+    DIR *dir = opendir(path);
+    while (dir && (e = readdir(dir))) {
+        struct resting r = { .since = 0 };
+        if (strncmp(e->d_name, "s-", 2) || strlen(e->d_name) != sizeof r.id + 1)
+            continue;
+        snprintf(path, sizeof path, "%s/uploads/%s", o->dir, e->d_name);
+        if (stat(path, &st) < 0 || !st.st_size || (double)st.st_mtim.tv_sec > before)
+            continue;
+        snprintf(r.id, sizeof r.id, "%s", e->d_name + 2);
+        r.since = (double)st.st_mtim.tv_sec;
+        buf_append(out, &r, sizeof r);
+    }
+    if (dir)
+        closedir(dir);
+    if (out->n)
+        qsort(out->data, out->n / sizeof(struct resting), sizeof(struct resting), by_age);
+}
+
+/* False: a request has it open. Nobody opens it meanwhile: that takes the same lock. */
+static bool empty_resting(struct objects *o, const char *id)
+{
+    char path[PATH_MAX];
+    bool mine = true;
+
+    session_path(o, id, path);
+    pthread_mutex_lock(&o->sessions_lock);
+    struct live **at = &o->sessions;
+    while (*at && strcmp((*at)->id, id))
+        at = &(*at)->next;
+    struct live *l = *at;
+    mine = !l || l->refs == 0;
+    if (mine && l) {
+        *at = l->next;
+        live_free(l);           /* with the descriptor, which would keep the space */
+    }
+    mine = mine && unlink(path) == 0;
+    pthread_mutex_unlock(&o->sessions_lock);
+    return mine;
+}
+
+void sessions_reclaim(struct objects *o, double now, int64_t n)
+{
+    OWN_BUF list = BUF_INIT;
+    int emptied = 0;
+
+    list_resting(o, now - IDLE_S, &list);
+    const struct resting *r = (const struct resting *)list.data;
+    for (size_t i = 0; i < list.n / sizeof *r && room_now(o) < n; i++)
+        emptied += empty_resting(o, r[i].id);
+    if (emptied)
+        log_event(LEVEL_WARN, "uploads.emptied", "{s:i}", "sessions", emptied);
 }
 
 /* ------------------------------------------------------------ old ones */

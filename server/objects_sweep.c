@@ -11,6 +11,7 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 
 #include "base/clock.h"
 #include "server/objects_int.h"
@@ -34,6 +35,42 @@ bool blob_named(struct objects *o, const uint8_t sha256[SHA256_BYTES])
 
     return store_read(o->server->store, named, (void *)sha256, &err) == 0 ||
            err.code != ERR_MISSING;
+}
+
+/* ------------------------------------------------------------ room */
+
+/* A submit, a cancel and the end of a job are a few kB each, and SQLite's log some MB before it is
+ * taken over. Of a small disk a part of it, or nothing would fit there at all. */
+enum { RESERVE = 64 << 20, RESERVE_PART = 16 };
+
+int64_t room_now(const struct objects *o)
+{
+    struct statvfs fs;
+
+    if (statvfs(o->dir, &fs) < 0)
+        return INT64_MAX;       /* then the write will say */
+    const int64_t all = (int64_t)fs.f_blocks * (int64_t)fs.f_frsize;
+    const int64_t part = all / RESERVE_PART;
+    return (int64_t)fs.f_bavail * (int64_t)fs.f_frsize - (part < RESERVE ? part : RESERVE);
+}
+
+int room_none(struct err *err)
+{
+    return err_set(err, ERR_IO, "the disk is full (what is left of it is for jobs and their events): "
+                   "make room and try again");
+}
+
+int room_need(struct objects *o, int64_t n, struct err *err)
+{
+    if (room_now(o) >= n)
+        return 0;
+    sessions_reclaim(o, clock_wall(), n);
+    return room_now(o) >= n ? 0 : room_none(err);
+}
+
+int objects_room(struct server *s, int64_t n, struct err *err)
+{
+    return room_need(s->objects, n, err);
 }
 
 /* ------------------------------------------------------------ rows with refs = 0 */

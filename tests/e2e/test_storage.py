@@ -711,3 +711,88 @@ def test_a_full_disk_refuses_and_keeps_the_old_object(muster, tmp_path):
         for i in range(n):
             assert get(server, "bucket", f"small{i}")[2] == noise(16_000, i)
         assert list((server.data_dir / "uploads").iterdir()) == []
+
+
+@pytest.fixture
+def tight(muster, tmp_path):
+    """A server on a disk of 48 MB, of which 3 are not for buckets."""
+    server = SmallDisk(muster, tmp_path / "disk", 48 << 20)
+    try:
+        server.start()
+    except OSError as e:
+        pytest.skip(f"no file system of its own here: {e}")
+    with server:
+        make(server, "bucket")
+        yield server
+
+
+def uploads(server):
+    return {p.name: p.stat().st_size for p in (server.data_dir / "uploads").iterdir()}
+
+
+def test_a_session_that_met_a_full_disk_gives_its_bytes_back_and_may_begin_anew(tight):
+    whole = noise(12 << 20)
+    s = Session(tight, "bucket", "x")
+    assert s.send(tight, whole[:8 << 20], 0)[0] == 308
+    assert put(tight, "bucket", "old", noise(35 << 20, 2))[0] == 200
+    status, _, text = s.send(tight, whole[8 << 20:], 8 << 20)           # how much is to come is not said
+    assert status == 507 and "disk is full" in json.loads(text)["error"]["message"]
+    assert not any(uploads(tight).values())
+    assert tight.call("DELETE", "/storage/v1/b/bucket/o/old")[0] == 204
+    until = time.monotonic() + 20
+    while s.send(tight, b"", 0, "*")[0] != 308 or list((tight.data_dir / "blobs").glob("*/*")):
+        assert time.monotonic() < until
+        time.sleep(0.1)
+    status, headers, _ = s.send(tight, b"", 0, "*")
+    assert status == 308 and "Range" not in headers     # from the beginning
+    assert s.send(tight, whole, 0, len(whole))[0] == 200
+    assert get(tight, "bucket", "x")[2] == whole
+
+
+def test_what_does_not_fit_is_refused_before_it_is_sent(tight):
+    s = Session(tight, "bucket", "x")
+    assert s.send(tight, noise(1 << 20), 0)[0] == 308
+    assert s.send(tight, noise(1 << 20), 1 << 20, 60 << 20)[0] == 507
+    assert not any(uploads(tight).values())
+
+
+def test_uploads_left_alone_make_room_the_oldest_first_and_one_in_use_stays(tight):
+    left = [Session(tight, "bucket", f"left{i}") for i in range(4)]
+    for i, s in enumerate(left):
+        assert s.send(tight, noise(8 << 20, i), 0)[0] == 308
+        (mine,) = [p for p in (tight.data_dir / "uploads").iterdir() if s.path.endswith(p.name[2:])]
+        age = 3600 * (4 - i) if i < 3 else 0            # the last one has just been sent to
+        os.utime(mine, (time.time() - age,) * 2)
+    assert put(tight, "bucket", "x", noise(26 << 20, 9))[0] == 200
+    ranges = [s.send(tight, b"", 0, "*")[1].get("Range") for s in left]
+    assert ranges == [None, None, "bytes=0-8388607", "bytes=0-8388607"]
+
+
+def test_jobs_go_on_when_buckets_have_filled_the_disk(tight):
+    n = 0
+    while (answer := put(tight, "bucket", f"o{n}", noise(1 << 20, n)))[0] == 200:
+        n += 1
+    assert answer[0] == 507 and n > 30
+    while (answer := put(tight, "bucket", f"s{n}", noise(16_000, n)))[0] == 200:
+        n += 1
+    assert answer[0] == 507 and "disk is full" in answer[1]["error"]["message"]
+    for i in range(20):
+        job = {"kind": "command", "command": ["sleep", "60" if i else "0"], "resources": {"cpu": 0.01}}
+        tight.json("POST", "/api/jobs", {"name": f"j{i}", "spec": job})
+    for i in range(1, 20):
+        tight.json("POST", f"/api/jobs/default/j{i}/cancel")
+    until = time.monotonic() + 30
+    while tight.json("GET", "/api/jobs?state=active")["jobs"]:
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    assert tight.json("GET", "/api/jobs/default/j0")["state"] == "succeeded"
+    assert tight.call("DELETE", "/storage/v1/b/bucket/o/o1")[0] == 204
+
+
+def test_googles_client_sees_that_the_disk_is_full_and_gives_up(tight):
+    for size in (50 << 20, 7 << 20):                    # in several requests, in one
+        assert size < 8 << 20 or put(tight, "bucket", "old", noise(20 << 20, 2))[0] == 200
+        with pytest.raises(exceptions.GoogleAPICallError, match="disk is full") as refused:
+            client(tight).bucket("bucket").blob("x").upload_from_string(noise(size, size))
+        assert refused.value.code == 507
+        put(tight, "bucket", "more", noise(20 << 20, 3))
