@@ -307,7 +307,8 @@ static int build_job(struct client *g, const struct args *a, const char *name, i
     if (!json_is_object(json_object_get(job, "trainingInput")))
         json_object_set_new(job, "trainingInput", json_object());
     json_t *input = json_object_get(job, "trainingInput");
-    struct gcloud_staging what = { a->package_path, a->packages, staging };
+    struct gcloud_staging what = { .path = a->package_path, .packages = a->packages,
+                                   .staging = staging };
     if (add_labels(a->labels, job, err) < 0 || gcloud_stage(g, &what, uris, err) < 0)
         return -(int)err->code;
     add_flags(a, input);

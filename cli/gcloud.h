@@ -10,6 +10,7 @@
 #define MUSTER_CLI_GCLOUD_H
 
 #include "cli/cli.h"
+#include "cli/client.h"
 
 /* Is this what argv[0] means? */
 int gcloud_is(const char *program);
@@ -19,5 +20,18 @@ int gcloud_main(struct cli *c, int argc, char **argv);
 
 /* argv without "submit training". */
 int gcloud_submit(struct cli *c, int argc, char **argv, struct err *err);
+
+/* Builds the sdist of the package in `path` or of the modules in `source`, uploads it and the
+ * local files among `packages` to gs://BUCKET/PREFIX/SHA256/NAME and appends all URIs to `uris`:
+ * those that were gs:// first. */
+struct gcloud_staging {
+    const char *path; /* NULL: there is none */
+    const char *packages; /* by commas; NULL: none */
+    const char *staging; /* gs://BUCKET[/PREFIX]; NULL: none was given */
+    const char *source; /* in place of `path`: a folder that Python would find modules in, or a
+                           built package; NULL: none */
+    const char *name; /* of what is made of such a folder */
+};
+int gcloud_stage(struct client *g, const struct gcloud_staging *s, json_t *uris, struct err *err);
 
 #endif

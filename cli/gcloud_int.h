@@ -10,6 +10,7 @@
 #include "base/err.h"
 #include "cli/cli.h"
 #include "cli/client.h"
+#include "cli/gcloud.h"
 
 /* The server, for this project; NULL: as the properties say, or else "default". */
 int gcloud_open(const char *project, struct client **out, struct err *err);
@@ -20,14 +21,6 @@ int gcloud_parse(struct cli *c, const struct option *options, int argc, char **a
 
 /* ------------------------------------------------------------ packages (gcloud_package.c) */
 
-/* Builds the sdist of the package in `path`, uploads it and the local files among `packages` to
- * gs://BUCKET/PREFIX/SHA256/NAME and appends all URIs to `uris`: those that were gs:// first. */
-struct gcloud_staging {
-    const char *path; /* NULL: there is none */
-    const char *packages; /* by commas; NULL: none */
-    const char *staging; /* gs://BUCKET[/PREFIX]; NULL: none was given */
-};
-int gcloud_stage(struct client *g, const struct gcloud_staging *s, json_t *uris, struct err *err);
 /* The parent of a package's folder, absolute; caller frees. */
 char *gcloud_package_root(const char *path);
 /* The interpreter that runs the user's code here; caller frees; NULL: there is none. */

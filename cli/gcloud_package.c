@@ -3,6 +3,7 @@
  * setup.py runs in a copy of the folder above the package: it leaves nothing in the user's own, and
  * what older builds left there does not get into the package.
  */
+#include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -28,6 +29,15 @@ static const char setup_py[] =
     "setup(name='%s', version='0.0.0', packages=find_packages(include=['%s']))\n";
 
 /* ------------------------------------------------------------ the copy */
+
+/* For a folder of modules that has none: all that Python would find there, with what lies beside it
+ * in its packages. */
+static const char folder_setup_py[] =
+    "import glob\n"
+    "from setuptools import setup, find_packages\n"
+    "modules = sorted(f[:-3] for f in glob.glob('*.py') if f != 'setup.py')\n"
+    "setup(name='%s', version='0.0.0', packages=find_packages(), package_data={'': ['*']},\n"
+    "      py_modules=[m for m in modules if m.isidentifier()])\n";
 
 /* What no package is made of, and what builds leave behind. */
 static bool left_out(const char *dir, const char *name, int depth)
@@ -237,11 +247,29 @@ char *gcloud_package_root(const char *path)
     return real;
 }
 
+/* The sdist of a copy of `root`, in a new folder `out`; `setup` is for one that has no setup.py. */
+static int build_root(const char *root, const char *setup, const struct scratch *scratch,
+                      char *out, size_t size, struct err *err)
+{
+    char copy[PATH_MAX], at[PATH_MAX + 16];
+    long long room = COPY_MAX;
+    if (snprintf(copy, sizeof copy, "%s/copy", scratch->path) >= (int)sizeof copy ||
+        snprintf(out, size, "%s/output", scratch->path) >= (int)size)
+        return err_set(err, ERR_INVALID, "%s: the path is too long", scratch->path);
+    if (copy_tree(root, copy, 0, &room, err) < 0)
+        return -(int)err->code;
+    snprintf(at, sizeof at, "%s/setup.py", copy);
+    if (access(at, F_OK) && files_write(at, setup, strlen(setup), err) < 0)
+        return -(int)err->code;
+    if (mkdir(out, 0700) < 0)
+        return err_set(err, ERR_IO, "%s: %s", out, strerror(errno));
+    return try_pythons(copy, out, err);
+}
+
 static int build(const char *path, const struct scratch *scratch, char *out, size_t size,
                  struct err *err)
 {
-    char copy[PATH_MAX], at[PATH_MAX + 16], init[PATH_MAX];
-    long long room = COPY_MAX;
+    char init[PATH_MAX], setup[1024];
     OWN_MEM char *real = realpath(path, NULL);
     OWN_MEM char *root = real ? gcloud_package_root(path) : NULL;
     if (!root)
@@ -253,21 +281,23 @@ static int build(const char *path, const struct scratch *scratch, char *out, siz
                        "[%s] is not a valid Python package because it does not contain an "
                        "`__init__.py` file. Please create one and try again.",
                        path);
-    if (snprintf(copy, sizeof copy, "%s/copy", scratch->path) >= (int)sizeof copy ||
-        snprintf(out, size, "%s/output", scratch->path) >= (int)size)
-        return err_set(err, ERR_INVALID, "%s: the path is too long", scratch->path);
-    if (copy_tree(root, copy, 0, &room, err) < 0)
-        return -(int)err->code;
-    snprintf(at, sizeof at, "%s/setup.py", copy);
-    if (access(at, F_OK)) {
-        char text[1024];
-        snprintf(text, sizeof text, setup_py, name, name);
-        if (files_write(at, text, strlen(text), err) < 0)
-            return -(int)err->code;
-    }
-    if (mkdir(out, 0700) < 0)
-        return err_set(err, ERR_IO, "%s: %s", out, strerror(errno));
-    return try_pythons(copy, out, err);
+    snprintf(setup, sizeof setup, setup_py, name, name);
+    return build_root(root, setup, scratch, out, size, err);
+}
+
+static int build_folder(const char *folder, const char *name, const struct scratch *scratch,
+                        char *out, size_t size, struct err *err)
+{
+    char project[PATH_MAX], setup[1024], plain[100];
+    size_t n = 0;
+    for (; name[n] && n < sizeof plain - 1; n++)
+        plain[n] = isalnum((unsigned char)name[n]) ? name[n] : '-';
+    plain[n] = '\0';
+    snprintf(setup, sizeof setup, folder_setup_py, plain);
+    snprintf(project, sizeof project, "%s/pyproject.toml", folder);
+    if (access(project, F_OK) == 0)     /* which says the rest */
+        snprintf(setup, sizeof setup, "from setuptools import setup\nsetup()\n");
+    return build_root(folder, setup, scratch, out, size, err);
 }
 
 /* ------------------------------------------------------------ to the bucket */
@@ -364,14 +394,14 @@ static int upload(struct client *g, const char *staging, struct stock *s, json_t
     sha256_finish_hex(&sha, digest);
     size_t n = strcspn(staging + 5, "/"), m = strlen(staging);
     snprintf(bucket, sizeof bucket, "%.*s", (int)n, staging + 5);
-    const char *prefix = staging[5 + n] ? staging + 6 + n : "";
     while (m > 0 && staging[m - 1] == '/')
         m--;
-    int length = (int)(staging + m > prefix ? staging + m - prefix : 0);
+    const char *prefix = staging + 6 + n;       /* when there is one */
+    int length = m > 6 + n ? (int)(m - 6 - n) : 0;
     for (int i = 0; i < s->n; i++) {
         const char *slash = strrchr(s->path[i], '/'), *name = slash ? slash + 1 : s->path[i];
-        snprintf(object, sizeof object, "%.*s%s%s/%s", length, prefix, length ? "/" : "", digest,
-                 name);
+        snprintf(object, sizeof object, "%.*s%s%s/%s", length, length ? prefix : "",
+                 length ? "/" : "", digest, name);
         if (put(g, bucket, object, s->bytes[i], s->size[i], err) < 0)
             return err_add(err, "uploading %s to gs://%s", name, bucket);
         snprintf(uri, sizeof uri, "gs://%s/%s", bucket, object);
@@ -394,8 +424,14 @@ int gcloud_stage(struct client *g, const struct gcloud_staging *s, json_t *uris,
             return -(int)err->code;
         p += n + (p[n] == ',');
     }
-    if (s->path &&
-        (scratch_make(&scratch, err) < 0 || build(s->path, &scratch, out, sizeof out, err) < 0 ||
+    struct stat st = { 0 };
+    bool folder = s->source && stat(s->source, &st) == 0 && S_ISDIR(st.st_mode);
+    if (s->source && !folder && stock_add(&stock, s->source, err) < 0)
+        return -(int)err->code;
+    if ((s->path || folder) &&
+        (scratch_make(&scratch, err) < 0 ||
+         (s->path ? build(s->path, &scratch, out, sizeof out, err)
+                  : build_folder(s->source, s->name, &scratch, out, sizeof out, err)) < 0 ||
          add_built(&stock, out, err) < 0))
         return -(int)err->code;
     return upload(g, s->staging, &stock, uris, err);

@@ -1,6 +1,9 @@
 /* cli/submit.c - muster submit: a spec, handed to the server */
+#include <ctype.h>
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/files.h"
 #include "base/http.h"
@@ -11,7 +14,7 @@
 #include "spec/spec.h"
 
 struct args {
-    const char *project, *name, *workers, *priority;
+    const char *project, *name, *workers, *priority, *staging;
     long retries, time_limit;
     int json, follow;
     struct option_list set, label, secret;
@@ -30,6 +33,8 @@ static const struct option options[] = {
     { "label", 0, "KEY=VALUE", "a label, to find it by", OPTION_LIST, AT(label) },
     { "secret", 0, "VAR=NAME", "give it the secret NAME in the environment variable VAR", OPTION_LIST,
       AT(secret) },
+    { "staging-bucket", 0, "gs://B[/DIR]", "where a package of this machine goes (default: a bucket "
+      "of the project's for packages)", OPTION_TEXT, AT(staging) },
     { "follow", 'f', NULL, "print what it prints, until it has ended", OPTION_FLAG, AT(follow) },
     { "json", 0, NULL, "print the job as the server has it", OPTION_FLAG, AT(json) },
     { 0 }
@@ -91,20 +96,58 @@ static int add_train(const struct job_spec *s, json_t *job, struct err *err)
     return 0;
 }
 
-static int add_python(const struct job_spec *s, json_t *job, struct err *err)
+/* Where local packages go when no place was named: a bucket of the project's, made when needed. */
+static int make_bucket(struct client *c, char *out, size_t size, struct err *err)
+{
+    int n = snprintf(out, size, "gs://muster-packages-%.40s", c->project);
+    for (int i = 5; i < n; i++)
+        if (isupper((unsigned char)out[i]))
+            out[i] = (char)tolower((unsigned char)out[i]);
+    OWN_JSON json_t *body = json_pack("{s:s}", "name", out + 5);
+    OWN_MEM char *path = client_path("/storage/v1/b?project=%", c->project, NULL);
+    if (!body || !path)
+        return err_set(err, ERR_NOMEM, "no memory for a bucket");
+    int rc = client_call(c, "POST", path, body, NULL, err);
+    return rc == -ERR_CONFLICT ? 0 : rc;        /* it is there */
+}
+
+/* A package in a bucket stays there; a file or a folder of this machine is put into one. */
+static int add_packages(struct client *c, const struct job_spec *s, const char *staging,
+                        json_t *job, struct err *err)
+{
+    json_t *python = json_object_get(job, "python");
+    const char *package = json_string_value(
+        json_object_get(json_object_get(s->doc, "python"), "package"));
+    char bucket[128];
+    struct stat st;
+
+    if (!python)
+        return 0;
+    if (!strncmp(package, "gs://", 5))
+        return json_object_set_new(python, "packages", json_pack("[s]", package));
+    OWN_MEM char *path = spec_resolve_path(s->dir, package);
+    OWN_JSON json_t *uris = json_array();
+    if (!path || http_is_url(path) || stat(path, &st) < 0)
+        return err_set(err, ERR_MISSING, "python.package: %s: %s", path ? path : package,
+                       path && http_is_url(path) ? "a package is a file or a folder here, or in a "
+                       "bucket (gs://...)" : strerror(errno));
+    if (!staging && make_bucket(c, bucket, sizeof bucket, err) < 0)
+        return err_add(err, "the project's bucket for packages");
+    struct gcloud_staging what = { .staging = staging ? staging : bucket, .source = path,
+                                   .name = s->name };
+    if (gcloud_stage(c, &what, uris, err) < 0)
+        return err_add(err, "python.package");
+    return json_object_set(python, "packages", uris);
+}
+
+static int add_python(const struct job_spec *s, json_t *job)
 {
     const json_t *python = json_object_get(s->doc, "python");
-    const char *package = json_string_value(json_object_get(python, "package"));
 
-    if (!package || strncmp(package, "gs://", 5))
-        return err_set(err, ERR_INVALID, "python.package: the server takes packages from its buckets, "
-                       "as gs://BUCKET/NAME.tar.gz (muster submit training builds one and puts it "
-                       "there)");
     json_object_set_new(job, "kind", json_string("python"));
-    json_object_set_new(job, "python", json_pack("{s:[s], s:O*, s:O*}", "packages", package, "module",
-                                                 json_object_get(python, "module"), "args",
-                                                 json_object_get(python, "args")));
-    return 0;
+    return json_object_set_new(
+        job, "python", json_pack("{s:O*, s:O*}", "module", json_object_get(python, "module"), "args",
+                                 json_object_get(python, "args")));
 }
 
 static int add_program(const struct job_spec *s, json_t *job, struct err *err)
@@ -115,7 +158,7 @@ static int add_program(const struct job_spec *s, json_t *job, struct err *err)
     if (image)
         json_object_set(job, "image", image);
     if (!strcmp(s->program, "python"))
-        return add_python(s, job, err);
+        return add_python(s, job);
     json_object_set_new(job, "kind", json_string("command"));
     json_object_set(job, "command", json_object_get(s->doc, "command"));
     return 0;
@@ -207,7 +250,7 @@ static int submit(struct cli *c, const struct args *a, const char *path, struct 
     OWN_JSON json_t *answer = NULL;
 
     if (spec_read(path, a->set.item, a->set.n, &spec, err) < 0 || make_job(spec, a, &job, err) < 0 ||
-        job_client(a->project, &s, err) < 0)
+        job_client(a->project, &s, err) < 0 || add_packages(s, spec, a->staging, job, err) < 0)
         return -(int)err->code;
     OWN_JSON json_t *body = json_pack("{s:s, s:s*, s:O}", "project", s->project, "name", a->name,
                                       "spec", job);
@@ -235,6 +278,9 @@ static int run(struct cli *c, int argc, char **argv, struct err *err)
     int n = options_parse(options, argc, argv, &a, err);
     if (n < 0)
         return n;
+    if (a.staging && strncmp(a.staging, "gs://", 5))
+        return err_set(err, ERR_INVALID, "--staging-bucket takes gs://BUCKET, not \"%.200s\"",
+                       a.staging);
     if (n != 1)
         return cli_usage(&command_submit, err);
     return submit(c, &a, argv[0], err);

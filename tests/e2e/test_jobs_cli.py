@@ -1,7 +1,9 @@
 """muster submit and muster jobs, serve --check and --backup: as a person types them."""
 import json
+import re
 import sqlite3
 import time
+import zipfile
 
 import pytest
 from server import Server
@@ -101,6 +103,49 @@ def test_data_paths_of_a_spec_are_those_of_its_own_folder(muster, server, tmp_pa
     alone = muster("train", folder / "train.yaml", "--out", tmp_path / "run").stdout
     digest = [line.split()[1] for line in alone.splitlines() if line.startswith("digest")]
     assert digest and digest[0] in done.stdout
+
+
+def test_a_python_spec_brings_its_package_along(muster, server, tmp_path):
+    """A folder of modules, a wheel, and one that is in a bucket already."""
+    folder = tmp_path / "fit"
+    (folder / "parts").mkdir(parents=True)
+    (folder / "parts/__init__.py").write_text("WORD = 'of a package'\n")
+    (folder / "task.py").write_text("import sys, parts\nprint(parts.WORD, *sys.argv[1:])\n")
+    spec = folder / "fit.yaml"
+    spec.write_text("name: fit.it\npython: {module: task, args: [--n, a b]}\n")
+    done = muster("submit", spec, "--follow", env=server.env, check=False)
+    assert done.returncode == 0 and "of a package --n a b" in done.stdout, done.stderr
+    name = done.stdout.splitlines()[0]
+    (uri,) = server.json("GET", f"/api/jobs/default/{name}")["spec"]["python"]["packages"]
+    assert re.fullmatch(r"gs://muster-packages-default/[0-9a-f]{64}/fit[-._]it-0.0.0.tar.gz", uri)
+    assert not (folder / "setup.py").exists()
+
+    with zipfile.ZipFile(tmp_path / "one-1.0-py3-none-any.whl", "w") as z:
+        z.writestr("one.py", "print('out of a wheel')\n")
+        z.writestr("one-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: one\nVersion: 1.0\n")
+        z.writestr("one-1.0.dist-info/WHEEL",
+                   "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        z.writestr("one-1.0.dist-info/RECORD", "")
+    spec = tmp_path / "one.yaml"
+    spec.write_text("name: one\npython: {package: one-1.0-py3-none-any.whl, module: one}\n")
+    muster("storage", "mb", "gs://mine-all-mine", env=server.env)
+    done = muster("submit", spec, "--follow", "--staging-bucket", "gs://mine-all-mine/sub",
+                  env=server.env, check=False)
+    assert done.returncode == 0 and "out of a wheel" in done.stdout, done.stderr
+    name = done.stdout.splitlines()[0]
+    (uri,) = server.json("GET", f"/api/jobs/default/{name}")["spec"]["python"]["packages"]
+    assert uri.startswith("gs://mine-all-mine/sub/") and uri.endswith("/one-1.0-py3-none-any.whl")
+    done = muster("submit", spec, "--set", f"python.package={uri}", "--follow", env=server.env)
+    assert "out of a wheel" in done.stdout
+
+
+@pytest.mark.parametrize("package, said", [
+    ("nothing.whl", "python.package: "), ("https://example.org/a.whl", "in a bucket (gs://...)")])
+def test_a_package_that_is_not_there_is_told(muster, server, tmp_path, package, said):
+    spec = tmp_path / "fit.yaml"
+    spec.write_text(f"name: fit\npython: {{package: '{package}', module: fit}}\n")
+    done = muster("submit", spec, env=server.env, check=False)
+    assert done.returncode == 4 and said in done.stderr and done.stdout == ""
 
 
 def test_a_higher_priority_and_the_project_that_used_least_go_first(muster, server, hello):
