@@ -2,7 +2,9 @@
  *
  * DESIGN. Content without a name is a row with refs = 0, made by the transaction that took the last
  * name away; the sweeper removes row and file. A crash before its commit leaves the row without a
- * file, which nothing names, and which the next upload of the same bytes makes good. Files that
+ * file, which nothing names, and which the next upload of the same bytes makes good. It looks for such
+ * rows in what is committed: in its own transaction, which others share, a name may have been taken
+ * away by one who has not been told yet, and whom a crash would undo. Files that
  * never got a row (a crash between rename and row) are found by walking blobs/, an hour after they
  * were named. A file is only ever removed under pins_lock, when no upload has it pinned and,
  * looked at after that, no row names it.
@@ -77,8 +79,8 @@ int objects_room(struct server *s, int64_t n, struct err *err)
 
 struct unused {
     struct objects *objects;
-    int removed;
-    bool more;
+    int removed, n;
+    uint8_t list[BATCH][SHA256_BYTES];
 };
 
 static int remove_one(struct unused *u, sqlite3 *db, const uint8_t *sha256, struct err *err)
@@ -95,34 +97,36 @@ static int remove_one(struct unused *u, sqlite3 *db, const uint8_t *sha256, stru
     } else {
         rc = store_run(db, err, "DELETE FROM contents WHERE sha256 = ? AND refs = 0", "b", sha256,
                        (size_t)SHA256_BYTES);
-        if (rc == 0 && unlink(path) == 0)
+        if (rc == 0 && sqlite3_changes(db) > 0 && unlink(path) == 0)
             u->removed++;
     }
     pthread_mutex_unlock(&o->pins_lock);
     return rc;
 }
 
+static int list_unused(sqlite3 *db, void *arg, struct err *err)
+{
+    struct unused *u = arg;
+    sqlite3_stmt *st = store_sql(db, "SELECT sha256 FROM contents WHERE refs = 0 LIMIT ?", err);
+    int rc = 0;
+
+    u->n = 0;
+    if (!st || store_bind(st, err, "i", (int64_t)BATCH) < 0)
+        return -(int)err->code;
+    while (u->n < BATCH && (rc = store_step(st, err)) > 0)
+        memcpy(u->list[u->n++], sqlite3_column_blob(st, 0), SHA256_BYTES);
+    sqlite3_reset(st);
+    return rc < 0 ? rc : 0;
+}
+
 static int remove_unused(sqlite3 *db, void *arg, struct err *err)
 {
     struct unused *u = arg;
-    static const char sql[] = "SELECT sha256 FROM contents WHERE refs = 0 LIMIT ?";
-    OWN_MEM uint8_t *list = malloc((size_t)BATCH * SHA256_BYTES);
-    sqlite3_stmt *st = store_sql(db, sql, err);
-    int n = 0, rc = 0;
+    int rc = 0;
 
-    if (!list)
-        return err_set(err, ERR_NOMEM, "no memory to sweep");
-    if (!st || store_bind(st, err, "i", (int64_t)BATCH) < 0)
-        return -(int)err->code;
-    while (n < BATCH && (rc = store_step(st, err)) > 0) {
-        memcpy(list + (size_t)n * SHA256_BYTES, sqlite3_column_blob(st, 0), SHA256_BYTES);
-        n++;
-    }
-    sqlite3_reset(st);
-    u->more = n == BATCH;
-    for (int i = 0; i < n && rc >= 0; i++)
-        rc = remove_one(u, db, list + (size_t)i * SHA256_BYTES, err);
-    return rc < 0 ? rc : 0;
+    for (int i = 0; i < u->n && rc == 0; i++)
+        rc = remove_one(u, db, u->list[i], err);
+    return rc;
 }
 
 /* ------------------------------------------------------------ files without a row */
@@ -182,13 +186,19 @@ static void sweep_uploads(struct objects *o, double before, int *removed)
 
 static int sweep_rows(struct objects *o, int *removed, struct err *err)
 {
-    struct unused u = { o, 0, true };
+    OWN_MEM struct unused *u = calloc(1, sizeof *u);
     int rc = 0;
 
+    if (!u)
+        return err_set(err, ERR_NOMEM, "no memory to sweep");
+    u->objects = o;
     o->unused = false;
-    while (rc == 0 && u.more && !o->stop)
-        rc = store_write(o->server->store, remove_unused, &u, err);
-    *removed += u.removed;
+    do {
+        rc = store_read(o->server->store, list_unused, u, err);
+        if (rc == 0 && u->n)
+            rc = store_write(o->server->store, remove_unused, u, err);
+    } while (rc == 0 && u->n == BATCH && !o->stop);
+    *removed += u->removed;
     return rc;
 }
 

@@ -573,6 +573,97 @@ static void the_cache_stays_within_its_limit(void **state)
     end();
 }
 
+/* ------------------------------------------------------------ in one transaction */
+
+static atomic_int held, let_go;
+static char old_blob[256];
+static int seen;
+
+static int hold(sqlite3 *db, void *arg, struct err *err)
+{
+    (void)db, (void)arg, (void)err;
+    atomic_store(&held, 1);
+    while (!atomic_load(&let_go))
+        usleep(1000);
+    return 0;
+}
+
+static int look(sqlite3 *db, void *arg, struct err *err)
+{
+    (void)db, (void)arg, (void)err;
+    seen = access(old_blob, F_OK) == 0;
+    return 0;
+}
+
+static void *do_hold(void *arg)
+{
+    struct err err = { 0 };
+
+    (void)arg;
+    return store_write(server.store, hold, NULL, &err) < 0 ? "hold" : NULL;
+}
+
+static void *do_replace(void *arg)
+{
+    struct err err = { 0 };
+
+    return objects_put(&server, NULL, "bucket", "x", NULL, arg, 100000, &err) < 0 ? "put" : NULL;
+}
+
+static void *do_sweep(void *arg)
+{
+    struct err err = { 0 };
+    int removed;
+
+    (void)arg;
+    return objects_sweep(server.objects, clock_wall(), &removed, &err) < 0 ? "sweep" : NULL;
+}
+
+static void *do_look(void *arg)
+{
+    struct err err = { 0 };
+
+    (void)arg;
+    return store_write(server.store, look, NULL, &err) < 0 ? "look" : NULL;
+}
+
+/* One that a crash would undo has not taken the last name away. */
+static void content_is_not_swept_in_the_transaction_that_takes_its_name(void **state)
+{
+    (void)state;
+    struct err err = { 0 };
+    void *(*const steps[])(void *) = { do_hold, do_replace, do_sweep, do_look };
+    pthread_t threads[4];
+    struct object o;
+    char *text = calloc(1, 100000);
+
+    begin();
+    make("bucket");
+    assert_ok(objects_put(&server, NULL, "bucket", "x", NULL, text, 100000, &err));
+    assert_ok(objects_stat(&server, NULL, "bucket", "x", &o, &err));
+    snprintf(old_blob, sizeof old_blob, "%s/blobs/%.2s/%s", folder, o.sha256, o.sha256 + 2);
+    object_done(&o);
+    assert_int_equal(access(old_blob, F_OK), 0);
+    memset(text, 'y', 100000);
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(pthread_create(&threads[i], NULL, steps[i], text), 0);
+        while (!atomic_load(&held))
+            usleep(1000);
+        usleep(50000);          /* it waits behind the ones before */
+    }
+    atomic_store(&let_go, 1);
+    for (int i = 0; i < 4; i++) {
+        void *failed;
+        pthread_join(threads[i], &failed);
+        assert_null(failed);
+    }
+    assert_true(seen);
+    assert_null(do_sweep(NULL));
+    assert_int_not_equal(access(old_blob, F_OK), 0);
+    free(text);
+    end();
+}
+
 CHECK_MAIN(buckets_are_named_by_the_rules, any_text_names_an_object,
            what_was_put_is_read_after_a_restart,
            the_same_bytes_are_kept_once_and_go_with_their_last_name,
@@ -581,4 +672,5 @@ CHECK_MAIN(buckets_are_named_by_the_rules, any_text_names_an_object,
            old_generations_stay_where_the_bucket_keeps_them,
            another_project_does_not_reach_a_bucket, names_are_listed_in_pages_and_folders,
            an_upload_goes_on_after_a_restart, who_was_told_of_a_write_reads_it,
-           the_cache_stays_within_its_limit)
+           the_cache_stays_within_its_limit,
+           content_is_not_swept_in_the_transaction_that_takes_its_name)
