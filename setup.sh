@@ -21,6 +21,9 @@ build_packages="gcc make meson ninja-build pkg-config libc6-dev libjansson-dev l
 test_packages="clang clang-format libclang-rt-dev iproute2 nftables curl openssl"
 # What the tests look at the console with; they are skipped where there is none.
 browser_packages="chromium fonts-dejavu-core"
+# What runs jobs that are container images; their tests are skipped where there is none. runc is for
+# systems where podman's own choice, crun, does not run.
+container_packages="podman runc"
 # Debian's PyTorch is the CPU build, a small part of the size of PyPI's. Only the test of
 # `export --format torch` needs it, and is skipped where there is none.
 torch_packages="python3-torch"
@@ -119,6 +122,7 @@ if [ "${1-}" = test ]; then
     need $test_packages
     (need $torch_packages) || say "going on without PyTorch"
     (need $browser_packages) || say "going on without a browser"
+    (need $container_packages) || say "going on without containers"
     test_environment test-venv requirements.txt
     # The SDKs of pipelines; the two versions exclude each other. Their tests are skipped where
     # there is none.
