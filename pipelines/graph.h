@@ -107,8 +107,8 @@ OWN_DEFINE(run_graph)
  *                   "parameters"?: its outputs
  *  node.deadline   {"node", "message"?}: the template's deadline has passed; what runs in it is not
  *                   wanted any more, and it fails
- *  run.terminate   {"by"?}: nothing new begins but the exit handler
- *  run.stop        {"by"?}: as run.terminate
+ *  run.terminate   {"by"?, "all"?}: nothing new begins but the exit handler (and tasks that run
+ *                   whatever happens); "all": true stops these too
  *  run.deadline    {}
  *  run.retry       {}: the failed leaves are wanted anew, with a higher attempt
  *  run.ended       {"phase", "message"?}: the run is over whatever the nodes say
@@ -123,17 +123,18 @@ int run_graph_apply(struct run_graph *g, const char *type, const json_t *body, d
  * node.resumed that the caller then applies; INFINITY: only when somebody says so. */
 const struct node *run_graph_next(struct run_graph *g, double *at);
 
-/* A leaf that was given and is not wanted any more (terminated, deadline): stop it, and say by
- * node.ended that it ended; each once. NULL: none. */
+/* A leaf that is not wanted any more (terminated, deadline): stop it, and say by node.ended that it
+ * ended; each once. NULL: none. After a replay it may be one that was given in an earlier life only,
+ * or never: where there is no job of it, say so at once. */
 const struct node *run_graph_unwanted(struct run_graph *g);
 
 /* Says that a leaf's job runs (no event; lost in replay, and found again by looking). */
 void run_graph_running(struct run_graph *g, const struct node *n, const char *job, double started);
 
-/* Calls for each node that runs and whose template has a deadline: not after `at`. A leaf's begins
- * when it runs (run_graph_running), others' when they are made. */
-int run_graph_deadlines(const struct run_graph *g,
-                        int (*each)(void *arg, const struct node *n, double at), void *arg);
+/* A dag (or series of attempts) that began and whose template has a deadline: at `at` the caller
+ * applies node.deadline, unless it has ended by then; each once. NULL: none. The deadline of a leaf
+ * is in its order. */
+const struct node *run_graph_timed(struct run_graph *g, double *at);
 
 /* NODE_RUNNING until all is over, the exit handler included. `out_message` may be NULL. */
 enum node_phase run_graph_phase(const struct run_graph *g, const char **out_message);

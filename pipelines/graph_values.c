@@ -1,0 +1,546 @@
+/* pipelines/graph_values.c - VALUE and ARTREF of a flow document, inputs and outputs of templates */
+#include <ctype.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "pipelines/graph_int.h"
+
+static const char *text_at(const json_t *doc, const char *key)
+{
+    return json_string_value(json_object_get(doc, key));
+}
+
+/* Argo's values are texts. */
+static json_t *in_dialect(const struct scope *s, json_t *value)
+{
+    return s->g->ir || !value ? value : graph_typed("STRING", value);
+}
+
+/* ------------------------------------------------------------ values */
+
+/* The text is one tag and nothing else: its name. */
+static char *only_tag(const char *text)
+{
+    size_t n = strlen(text);
+    if (n < 5 || memcmp(text, "{{", 2) || text[2] == '=' || memcmp(text + n - 2, "}}", 2) ||
+        strstr(text + 2, "{{") || strstr(text, "}}") != text + n - 2)
+        return NULL;
+    const char *from = text + 2, *to = text + n - 2;
+    while (from < to && isspace((unsigned char)*from))
+        from++;
+    while (to > from && isspace((unsigned char)to[-1]))
+        to--;
+    return strndup(from, (size_t)(to - from));
+}
+
+static int text_value(const struct scope *s, const char *text, json_t **out, struct err *err)
+{
+    struct flow_scope f = { scope_get, (void *)s };
+    OWN_BUF b = BUF_INIT;
+    OWN_MEM char *tag = only_tag(text);
+    if (!strstr(text, "{{")) {
+        *out = json_string(text);
+        return 0;
+    }
+    /* Only an output of a task before it may be absent; any other name must be known. */
+    if (tag && (!strncmp(tag, "tasks.", 6) || !strncmp(tag, "steps.", 6))) {
+        json_t *v = scope_get((void *)s, tag);
+        if (v && (*out = graph_typed("STRING", v)))
+            return 0;
+        size_t n = strcspn(tag + 6, ".");
+        if (scope_task(s, tag + 6, n) && !strncmp(tag + 6 + n, ".outputs.", 9))
+            return 0;
+    }
+    if (flow_expr_fill(text, &f, NULL, &b, err) < 0)
+        return -(int)err->code;
+    *out = json_string(b.data ? b.data : "");
+    return *out ? 0 : err_set(err, ERR_INVALID, "\"%.60s\" comes to what is no text", text);
+}
+
+/* kfp's PipelineTaskFinalStatus */
+static json_t *final_status(const struct scope *s, const char *task)
+{
+    static const char *const states[] = {
+        [NODE_PENDING] = "PENDING", [NODE_RUNNING] = "RUNNING", [NODE_SUCCEEDED] = "SUCCEEDED",
+        [NODE_FAILED] = "FAILED", [NODE_ERROR] = "FAILED", [NODE_SKIPPED] = "SKIPPED",
+        [NODE_OMITTED] = "SKIPPED",
+    };
+    const struct vertex *v = scope_task(s, task, strlen(task));
+    if (!v)
+        return NULL;
+    json_t *error = json_object();
+    if (node_failed(v->n.phase)) {
+        json_t *code = json_object_get(v->n.outputs, "code");
+        json_object_set_new(error, "code", code ? json_incref(code) : json_integer(1));
+        json_object_set_new(error, "message", json_string(v->n.message ? v->n.message : "it failed"));
+    }
+    return json_pack("{s:s, s:s, s:s, s:o}", "state", states[v->n.phase], "pipelineJobResourceName",
+                     s->g->run_id, "pipelineTaskName", task, "error", error);
+}
+
+/* {"task" or "collected": T, "output": name} */
+static int output_value(const struct scope *s, const char *task, const char *output,
+                        const char *kind, json_t **out, struct err *err)
+{
+    const struct vertex *v = scope_task(s, task, strlen(task));
+    if (!output)
+        return err_set(err, ERR_INVALID, "an output of task \"%s\" has no name", task);
+    if (!v)
+        return 0;
+    OWN_BUF path = BUF_INIT;
+    buf_printf(&path, "tasks.%s.outputs.%s.%s", task, kind, output);
+    if (buf_ok(&path, err) < 0)
+        return -ERR_NOMEM;
+    *out = scope_get((void *)s, path.data);
+    if (!*out && !strcmp(kind, "parameters") && !strcmp(output, "result"))
+        *out = json_incref(json_object_get(v->n.outputs, "result"));
+    return 0;
+}
+
+int value_get(const struct scope *s, const json_t *value, json_t **out, struct err *err)
+{
+    const json_t *part;
+    const char *text;
+    json_t *v = NULL;
+    int rc = 0;
+
+    if (!json_is_object(value)) {
+        v = json_incref((json_t *)value);
+    } else if ((part = json_object_get(value, "json"))) {
+        v = json_incref((json_t *)part);
+    } else if ((text = text_at(value, "text"))) {
+        rc = text_value(s, text, &v, err);
+    } else if ((text = text_at(value, "input"))) {
+        v = json_incref(json_object_get(json_object_get(s->inputs, "parameters"), text));
+    } else if ((text = text_at(value, "task")) || (text = text_at(value, "collected"))) {
+        rc = output_value(s, text, text_at(value, "output"), "parameters", &v, err);
+    } else if ((part = json_object_get(value, "item"))) {
+        text = json_string_value(part);
+        v = !s->item ? NULL
+            : !text || !*text ? json_incref((json_t *)s->item)
+                              : json_incref(json_object_get(s->item, text));
+    } else if ((text = text_at(value, "status"))) {
+        v = final_status(s, text);
+    } else {
+        *out = json_incref((json_t *)value);    /* "format": resolved in the step */
+        return 0;
+    }
+    if (rc < 0)
+        return rc;
+    *out = in_dialect(s, v);
+    return 0;
+}
+
+int artifact_get(const struct scope *s, const json_t *ref, json_t **out, struct err *err)
+{
+    struct flow_scope f = { scope_get, (void *)s };
+    const json_t *raw = json_object_get(ref, "raw");
+    const char *text;
+
+    if (raw) {
+        json_t *v = NULL;
+        if (value_get(s, raw, &v, err) < 0)
+            return -(int)err->code;
+        *out = v ? json_pack("{s:o}", "raw", v) : NULL;
+        return 0;
+    }
+    if ((text = text_at(ref, "input"))) {
+        *out = json_incref(json_object_get(json_object_get(s->inputs, "artifacts"), text));
+        return 0;
+    }
+    if ((text = text_at(ref, "task")) || (text = text_at(ref, "collected")))
+        return output_value(s, text, text_at(ref, "output"), "artifacts", out, err);
+    if (!(text = text_at(ref, "text"))) {
+        *out = json_incref((json_t *)ref);      /* an artifact as it is */
+        return 0;
+    }
+    OWN_MEM char *tag = only_tag(text);
+    if (tag) {
+        *out = scope_get((void *)s, tag);
+        return 0;
+    }
+    /* {{=expression}} or a bare expression, over artifacts */
+    OWN(flow_expr) e = NULL;
+    size_t n = strlen(text);
+    bool tagged = n > 5 && !memcmp(text, "{{=", 3) && !memcmp(text + n - 2, "}}", 2);
+    json_t *v = NULL;
+    if (flow_expr_parse(tagged ? text + 3 : text, tagged ? n - 5 : n, &e, err) < 0 ||
+        flow_expr_eval(e, &f, &v, err) < 0)
+        return -(int)err->code;
+    if (!json_is_object(v) && !json_is_array(v)) {
+        json_decref(v);
+        return err_set(err, ERR_INVALID, "\"%.60s\" comes to no artifact", text);
+    }
+    *out = v;
+    return 0;
+}
+
+/* ------------------------------------------------------------ inputs of a template */
+
+static int parameter_in(const struct scope *s, const json_t *arguments, const json_t *doc,
+                        const struct tmpl *t, const char *item_name, json_t *to, struct err *err)
+{
+    const char *name = text_at(doc, "name"), *type = s->g->ir ? text_at(doc, "type") : "STRING";
+    const json_t *argument = name ? json_object_get(arguments, name) : NULL;
+    const json_t *fallback = json_object_get(doc, "default");
+    json_t *v = NULL;
+
+    if (!name)
+        return 0;
+    if (item_name && !strcmp(item_name, name) && s->item)
+        v = in_dialect(s, json_incref((json_t *)s->item));
+    else if (argument && s->home && value_get(s, argument, &v, err) < 0)
+        return err_add(err, "parameter \"%s\"", name);
+    else if (argument && !s->home)
+        v = json_incref((json_t *)argument);    /* of the run: values, not VALUEs */
+    if (!v && fallback) {
+        struct scope own = { .g = s->g };
+        if (value_get(&own, fallback, &v, err) < 0)
+            return err_add(err, "default of parameter \"%s\"", name);
+    }
+    if (!v && (s->g->ir ? !argument || json_is_true(json_object_get(doc, "optional")) : false))
+        return 0;
+    if (!v)
+        return err_set(err, ERR_INVALID, argument ? "parameter \"%s\" of template \"%s\" gets the "
+                                                    "output of a task that gave none, and has no "
+                                                    "default"
+                                                  : "parameter \"%s\" of template \"%s\" is not given "
+                                                    "and has no default",
+                       name, t->name);
+    v = json_is_null(v) || json_object_get(v, "format") ? v : graph_typed(type, v);
+    json_object_set_new(to, name, v);
+    return 0;
+}
+
+static int artifact_in(const struct scope *s, const json_t *arguments, const json_t *doc,
+                       const struct tmpl *t, json_t *to, struct err *err)
+{
+    const char *name = text_at(doc, "name");
+    const json_t *ref = name ? json_object_get(arguments, name) : NULL;
+    const json_t *raw = json_object_get(doc, "raw"), *uri = json_object_get(doc, "uri");
+    json_t *v = NULL;
+    struct err why = { 0 };
+    bool optional = json_is_true(json_object_get(doc, "optional"));
+
+    if (!name)
+        return 0;
+    if (ref && artifact_get(s, ref, &v, &why) < 0 && !optional) {
+        *err = why;
+        return err_add(err, "artifact \"%s\"", name);
+    }
+    if (!v && (raw || uri)) {
+        struct scope own = { .g = s->g };
+        json_t *text = NULL;
+        if (value_get(&own, raw ? raw : uri, &text, err) < 0)
+            return err_add(err, "artifact \"%s\"", name);
+        v = json_pack("{s:o}", raw ? "raw" : "uri", text);
+    }
+    if (!v && !optional && !(s->g->ir && !ref) && s->home)
+        return err_set(err, ERR_INVALID, "artifact \"%s\" of template \"%s\" is not there", name,
+                       t->name);
+    if (v)
+        json_object_set_new(to, name, v);
+    return 0;
+}
+
+/* `t` NULL: the parameters alone, whatever they are called. */
+int inputs_get(const struct scope *s, const json_t *parameters, const json_t *artifacts,
+               const struct tmpl *t, const char *item_name, json_t **out, struct err *err)
+{
+    const json_t *declared = t ? json_object_get(t->body, "inputs") : NULL;
+    const json_t *ps = json_object_get(declared, "parameters");
+    const json_t *as = json_object_get(declared, "artifacts"), *doc;
+    size_t i;
+    const char *key;
+    json_t *value;
+
+    if (t && !json_array_size(ps) && !json_array_size(as)) {
+        *out = json_incref(s->g->nothing);
+        return 0;
+    }
+    json_t *p = json_object(), *a = json_object();
+    OWN_JSON json_t *all = json_pack("{s:o, s:o}", "parameters", p, "artifacts", a);
+    if (!all)
+        return err_set(err, ERR_NOMEM, "no memory for inputs");
+    json_array_foreach ((json_t *)ps, i, doc)
+        if (parameter_in(s, parameters, doc, t, item_name, p, err) < 0)
+            return -(int)err->code;
+    json_array_foreach ((json_t *)as, i, doc)
+        if (artifact_in(s, artifacts, doc, t, a, err) < 0)
+            return -(int)err->code;
+    json_object_foreach ((json_t *)parameters, key, value) {
+        json_t *v = NULL;
+        if (t)
+            break;
+        if (value_get(s, value, &v, err) < 0)
+            return -(int)err->code;
+        if (v)
+            json_object_set_new(p, key, v);
+    }
+    *out = TAKE(all);
+    return 0;
+}
+
+/* ------------------------------------------------------------ outputs of a dag */
+
+typedef int (*get_fn)(const struct scope *, const json_t *, json_t **, struct err *);
+
+static int output_of(const struct scope *s, const json_t *doc, get_fn get, json_t **out,
+                     struct err *err)
+{
+    const json_t *value = json_object_get(doc, "value"), *first = json_object_get(doc, "first");
+    const json_t *fallback = json_object_get(doc, "default"), *each;
+    struct err why = { 0 };
+    size_t i;
+
+    if (value && get(s, value, out, &why) < 0 && !fallback) {
+        *err = why;
+        return -(int)why.code;
+    }
+    json_array_foreach ((json_t *)first, i, each)
+        if (!*out && get(s, each, out, &why) < 0)
+            *out = NULL;
+    if (!*out && fallback)
+        return value_get(s, fallback, out, err);
+    return 0;
+}
+
+int dag_outputs(const struct run_graph *g, const struct vertex *v, json_t **out, struct err *err)
+{
+    struct scope s = { .g = g, .home = v, .inputs = v->n.inputs };
+    const json_t *declared = json_object_get(v->n.body, "outputs"), *doc;
+    const json_t *ps = json_object_get(declared, "parameters");
+    const json_t *as = json_object_get(declared, "artifacts");
+    size_t i;
+
+    if (!json_array_size(ps) && !json_array_size(as))
+        return 0;
+    json_t *p = json_object(), *a = json_object();
+    OWN_JSON json_t *all = json_pack("{s:o, s:o}", "parameters", p, "artifacts", a);
+    json_array_foreach ((json_t *)ps, i, doc) {
+        const char *name = text_at(doc, "name"), *type = g->ir ? text_at(doc, "type") : NULL;
+        json_t *value = NULL;
+        if (!name)
+            continue;
+        if (output_of(&s, doc, value_get, &value, err) < 0)
+            return err_add(err, "output \"%s\"", name);
+        if (value)
+            json_object_set_new(p, name, graph_typed(type, value));
+        else if (!g->ir && !json_object_get(doc, "first"))
+            return err_set(err, ERR_INVALID, "output \"%s\" is that of a task that gave none, and has "
+                                             "no default", name);
+    }
+    json_array_foreach ((json_t *)as, i, doc) {
+        const char *name = text_at(doc, "name");
+        json_t *value = NULL;
+        if (!name)
+            continue;
+        bool optional = g->ir || json_is_true(json_object_get(doc, "optional")) ||
+                        json_object_get(doc, "first");
+        if (output_of(&s, doc, artifact_get, &value, err) < 0)
+            return err_add(err, "output \"%s\"", name);
+        if (!value && !optional)
+            return err_set(err, ERR_INVALID, "artifact \"%s\" is that of a task that gave none", name);
+        if (value)
+            json_object_set_new(a, name, value);
+    }
+    *out = TAKE(all);
+    return 0;
+}
+
+/* ------------------------------------------------------------ outputs of a loop */
+
+/* The texts of all iterations as one JSON text; where all are JSON maps or lists, as such. */
+static json_t *texts_joined(const json_t *texts)
+{
+    OWN_JSON json_t *read = json_array();
+    size_t i;
+    json_t *each;
+    bool structured = json_array_size(texts) > 0;
+    json_array_foreach ((json_t *)texts, i, each) {
+        const char *text = json_string_value(each);
+        json_t *v = structured && text ? json_loads(text, 0, NULL) : NULL;
+        structured = structured && v;
+        if (v)
+            json_array_append_new(read, v);
+    }
+    OWN_MEM char *dump = json_dumps(structured ? read : texts, JSON_COMPACT);
+    return dump ? json_string(dump) : NULL;
+}
+
+static json_t *results_joined(const json_t *texts)
+{
+    OWN_JSON json_t *read = json_array();
+    size_t i;
+    json_t *each;
+    json_array_foreach ((json_t *)texts, i, each) {
+        const char *text = json_string_value(each);
+        json_t *v = text ? json_loads(text, JSON_DECODE_ANY, NULL) : NULL;
+        json_array_append_new(read, v ? v : json_incref(each));
+    }
+    OWN_MEM char *dump = json_dumps(read, JSON_COMPACT);
+    return dump ? json_string(dump) : NULL;
+}
+
+static void gather(json_t *lists, const json_t *from)
+{
+    const char *key;
+    json_t *v;
+    json_object_foreach ((json_t *)from, key, v) {
+        json_t *list = json_object_get(lists, key);
+        if (!list)
+            json_object_set_new(lists, key, list = json_array());
+        json_array_append(list, v);
+    }
+}
+
+/* Of the iterations that succeeded, in order. Argo: JSON texts; kfp: lists of values. */
+json_t *loop_outputs(const struct run_graph *g, const struct vertex *group)
+{
+    json_t *p = json_object(), *a = json_object();
+    OWN_JSON json_t *results = json_array();
+    const char *key;
+    json_t *v;
+    void *next;
+
+    for (int i = 0; i < group->n.n_children; i++) {
+        const struct node *c = group->n.children[i];
+        json_t *result = json_object_get(c->outputs, "result");
+        if (c->phase != NODE_SUCCEEDED)
+            continue;
+        gather(p, json_object_get(c->outputs, "parameters"));
+        gather(a, json_object_get(c->outputs, "artifacts"));
+        if (result)
+            json_array_append(results, result);
+    }
+    json_object_foreach_safe (p, next, key, v)
+        if (!g->ir)
+            json_object_set_new(p, key, texts_joined(v));
+    json_t *all = json_pack("{s:o, s:o}", "parameters", p, "artifacts", a);
+    if (all && json_array_size(results))
+        json_object_set_new(all, "result", g->ir ? json_incref(results) : results_joined(results));
+    return all;
+}
+
+/* ------------------------------------------------------------ items of a loop */
+
+/* A number in the way of the format: "%02X", "host-%d". One number, no more. */
+static int sequence_text(const char *format, long long n, struct buf *out, struct err *err)
+{
+    const char *p = strchr(format, '%');
+    size_t k = p ? strspn(p + 1, "0123456789-+ #") : 0;
+    if (!p || k > 6 || !p[1 + k] || !strchr("dxXocv", p[1 + k]) || strchr(p + 2 + k, '%'))
+        return err_set(err, ERR_INVALID, "\"%.40s\" is no format of a sequence (such as %%02d)",
+                       format);
+    char spec[16], text[128];
+    char verb = p[1 + k] == 'v' ? 'd' : p[1 + k];
+    snprintf(spec, sizeof spec, "%%%.*s%s%c", (int)k, p + 1, verb == 'c' ? "" : "ll", verb);
+    buf_append(out, format, (size_t)(p - format));
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wformat-nonliteral"
+    if (verb == 'c')
+        snprintf(text, sizeof text, spec, n > 0 && n < 127 ? (int)n : '?');
+    else
+        snprintf(text, sizeof text, spec, n);
+#pragma GCC diagnostic pop
+    buf_text(out, text);
+    buf_text(out, p + 2 + k);
+    return buf_ok(out, err);
+}
+
+static int whole(const struct scope *s, const json_t *doc, const char *key, bool *there,
+                 long long *out, struct err *err)
+{
+    const json_t *value = json_object_get(doc, key);
+    OWN_JSON json_t *v = NULL;
+    char *end = NULL;
+    *there = value != NULL;
+    if (!value)
+        return 0;
+    if (value_get(s, value, &v, err) < 0)
+        return -(int)err->code;
+    OWN_MEM char *text = v ? flow_expr_text(v) : NULL;
+    *out = text ? strtoll(text, &end, 10) : 0;
+    if (!text || end == text || *end || llabs(*out) > 1000000000000)
+        return err_set(err, ERR_INVALID, "%s of the sequence is \"%.40s\", not a whole number", key,
+                       text ? text : "");
+    return 0;
+}
+
+static int sequence_items(const struct scope *s, const json_t *doc, json_t *to, struct err *err)
+{
+    long long start = 0, end = 0, count = 0;
+    bool has_start, has_end, has_count;
+    const char *format = text_at(doc, "format");
+    if (!format && json_object_get(doc, "format"))
+        format = text_at(json_object_get(doc, "format"), "text");
+    if (whole(s, doc, "start", &has_start, &start, err) < 0 ||
+        whole(s, doc, "end", &has_end, &end, err) < 0 ||
+        whole(s, doc, "count", &has_count, &count, err) < 0)
+        return -(int)err->code;
+    if (has_count && count <= 0)
+        return 0;
+    long long last = has_count ? start + count - 1 : end, step = last < start ? -1 : 1;
+    if (llabs(last - start) >= GRAPH_ITEMS_MAX)
+        return err_set(err, ERR_INVALID, "the sequence has more than %d items", GRAPH_ITEMS_MAX);
+    for (long long n = start;; n += step) {
+        OWN_BUF b = BUF_INIT;
+        if (sequence_text(format && *format ? format : "%d", n, &b, err) < 0)
+            return -(int)err->code;
+        json_array_append_new(to, json_string(b.data));
+        if (n == last)
+            return 0;
+    }
+}
+
+int loop_items(const struct scope *s, const json_t *loop, json_t **out, struct err *err)
+{
+    const json_t *items = json_object_get(loop, "items");
+    const json_t *sequence = json_object_get(loop, "sequence"), *constant;
+    OWN_JSON json_t *list = NULL;
+
+    if (sequence) {
+        list = json_array();
+        if (sequence_items(s, sequence, list, err) < 0)
+            return -(int)err->code;
+    } else if (json_is_array(items)) {
+        list = json_incref((json_t *)items);
+    } else if (json_is_array(constant = json_object_get(items, "json"))) {
+        list = json_incref((json_t *)constant);
+    } else {
+        OWN_JSON json_t *v = NULL;
+        if (!items || value_get(s, items, &v, err) < 0)
+            return items ? -(int)err->code : err_set(err, ERR_INVALID, "the loop has no items");
+        list = json_is_string(v) ? json_loads(json_string_value(v), 0, NULL) : json_incref(v);
+        if (!json_is_array(list)) {
+            OWN_MEM char *shown = v ? flow_expr_text(v) : NULL;
+            return err_set(err, ERR_INVALID, "withParam value could not be parsed as a JSON list: "
+                                             "%.200s", shown ? shown : "there is none");
+        }
+    }
+    if (json_array_size(list) > GRAPH_ITEMS_MAX)
+        return err_set(err, ERR_INVALID, "the loop has %zu items, %d are the most",
+                       json_array_size(list), GRAPH_ITEMS_MAX);
+    *out = TAKE(list);
+    return 0;
+}
+
+/* ------------------------------------------------------------ outputs with a global name */
+
+void take_globals(struct run_graph *g, const struct vertex *v)
+{
+    static const char *const kinds[] = { "parameters", "artifacts" };
+    if (v->n.phase != NODE_SUCCEEDED || !v->n.outputs)
+        return;
+    for (int k = 0; k < 2; k++) {
+        const json_t *list = json_object_get(json_object_get(v->n.body, "outputs"), kinds[k]), *doc;
+        size_t i;
+        json_array_foreach ((json_t *)list, i, doc) {
+            const char *global = text_at(doc, "global"), *name = text_at(doc, "name");
+            json_t *value = global && name ? vertex_output(g, v, kinds[k], name) : NULL;
+            if (value)
+                json_object_set(json_object_get(g->globals, kinds[k]), global, value);
+        }
+    }
+}
