@@ -38,6 +38,7 @@ run: setup $(B)/build.ninja
 	@echo "  $(MUSTER) train examples/taxi-tabular/train.yaml          another kind of data"
 	@echo "  $(MUSTER) export $(FIRST) --format onnx -o lenet.onnx     take the model elsewhere"
 	@echo "  $(MUSTER) verify $(FIRST)                                 train again: the same bits?"
+	@echo "  $(MUSTER) serve --stop                                    end the server; jobs go on"
 	@echo "  $(MUSTER) help                                            what else there is"
 
 test:

@@ -38,7 +38,7 @@ struct args {
     const char *data_dir, *listen, *tls_cert, *tls_key, *log_format, *load, *log_limit;
     long port, header_timeout, idle_timeout, connections, per_host;
     struct option_list names;
-    int debug, check, detach, no_sandbox;
+    int debug, check, detach, no_sandbox, stop;
     const char *backup;
 };
 #define AT(field) offsetof(struct args, field)
@@ -65,6 +65,8 @@ static const struct option options[] = {
       AT(header_timeout) },
     { "detach", 0, NULL, "go to the background once it answers; logs to DIR/server.log", OPTION_FLAG,
       AT(detach) },
+    { "stop", 0, NULL, "end the server that runs on the data directory, and wait until it is gone",
+      OPTION_FLAG, AT(stop) },
     { "check", 0, NULL, "look whether all that is kept is sound, and stop", OPTION_FLAG, AT(check) },
     { "backup", 0, "DIR", "copy all that is kept there, also while a server runs, and stop", OPTION_TEXT,
       AT(backup) },
@@ -161,7 +163,7 @@ static void greet(const char *address, const char *data_dir, const char *token)
     printf("muster %s at %s, data in %s\n"
            "  console   %s/#token=%s\n"
            "  clients   eval \"$(muster env)\" and then gcloud, kfp, pandas with gs:// ... as ever\n"
-           "  stop      Ctrl-C, or SIGTERM: jobs that run go on, the next start finds them\n",
+           "  stop      muster serve --stop, or Ctrl-C: jobs go on, the next start finds them\n",
            MUSTER_VERSION, address, data_dir, address, token);
     fflush(stdout);
 }
@@ -302,6 +304,8 @@ static int run(struct cli *c, int argc, char **argv, struct err *err)
     };
     if (!dir)
         return err_set(err, ERR_NOMEM, "no memory for a path");
+    if (a.stop)
+        return serve_stop(dir, err);
     if (a.check || a.backup)
         return a.check ? serve_check(dir, err) : serve_backup(dir, a.backup, err);
     if (read_load(a.load, &config.load_limit, err) < 0 ||
@@ -321,7 +325,8 @@ const struct command command_serve = {
     .name = "serve",
     .args = "",
     .summary = "start the server: jobs, buckets and a console on this machine",
-    .example = "muster serve\nmuster serve --detach\nmuster serve --data-dir /srv/muster --port 8470",
+    .example = "muster serve\nmuster serve --detach\nmuster serve --stop\n"
+               "muster serve --data-dir /srv/muster --port 8470",
     .more = "It answers on loopback alone and wants a token, which the first start makes (DIR/token).\n"
             "The line with \"console\" is a link that logs a browser in.",
     .options = options,

@@ -1,6 +1,6 @@
-/* cli/serve_data.h - a data directory as a whole: is it sound, and a copy of it
+/* cli/serve_data.h - a data directory as a whole: is it sound, a copy of it, and the end of its server
  *
- * Both work while a server runs on it.
+ * The first two work while a server runs on it.
  */
 #ifndef MUSTER_CLI_SERVE_DATA_H
 #define MUSTER_CLI_SERVE_DATA_H
@@ -14,5 +14,9 @@ int serve_check(const char *dir, struct err *err);
 /* A copy that `muster serve --data-dir TO` can go on from: the database as of one moment, all content
  * that it names, the files of the jobs, the token. `to` must not be there yet, or be empty. */
 int serve_backup(const char *dir, const char *to, struct err *err);
+
+/* Returns when the server that runs on it is gone; requests have had their time to end. ERR_MISSING:
+ * none runs. */
+int serve_stop(const char *dir, struct err *err);
 
 #endif

@@ -4,6 +4,7 @@
 
 #include <stdint.h>
 
+#include "base/buf.h"
 #include "cli/cli.h"
 #include "cli/client.h"
 
@@ -16,6 +17,7 @@ struct storage {
     struct cli *cli;
     struct client *client;
     struct storage_args args;
+    struct buf failures;        /* of a copy of many: a line each, told at the end */
 };
 
 /* gs://BUCKET/NAME; name is "" for a bucket. Both borrowed from storage_free's side: caller frees

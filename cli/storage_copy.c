@@ -446,7 +446,29 @@ struct target {
     const char *path;           /* on this disk; NULL: in a bucket */
     struct gs_place place;
     bool folder;                /* names are put under it */
+    long tried, failed;         /* of many */
+    bool over;                  /* the rest is not tried */
+    struct err first;           /* how the first one failed */
 };
+
+/* One of many did not go: it is told at the end, and the others are tried. Not so where the same
+ * would happen to each: the server is gone, or does not know us. */
+static int go_on(struct target *t, int rc, struct err *err)
+{
+    t->tried++;
+    if (rc == 0)
+        return 0;
+    if (!t->failed++)
+        t->first = *err;
+    for (char *p = err->text; *p; p++)          /* of a name: it may hold anything */
+        *p = (unsigned char)*p < ' ' || *p == 0x7f ? '?' : *p;
+    buf_printf(&t->storage->failures, "not copied: %s\n", err->text);
+    t->over = err->code == ERR_AGAIN || err->code == ERR_DENIED;
+    if (t->over)
+        return rc;
+    *err = (struct err){ 0 };
+    return 0;
+}
 
 /* One object to the target, under this name where that is a folder. */
 static int take_object(struct target *t, const char *bucket, const char *name, const char *under,
@@ -485,7 +507,10 @@ static int take_item(void *arg, const json_t *item, struct err *err)
     w->n++;
     if (w->target->path && n && name[n - 1] == '/')
         return 0;               /* stands for a folder; folders come with their files */
-    return take_object(w->target, w->bucket, name, name + w->skip, err);
+    int rc = take_object(w->target, w->bucket, name, name + w->skip, err);
+    if (rc < 0)
+        err_add(err, "gs://%s/%.200s", w->bucket, name);
+    return go_on(w->target, rc, err);
 }
 
 static int from_bucket(struct target *t, const char *source, struct err *err)
@@ -546,9 +571,13 @@ static int put_under(struct target *t, const char *path, const char *under, stru
 static int on_file(const char *path, const struct stat *st, int kind, struct FTW *ftw)
 {
     (void)ftw;
+    if (kind == FTW_DNR || kind == FTW_NS)
+        return go_on(tree.target, err_set(tree.err, ERR_IO, "%.300s cannot be read", path),
+                     tree.err);
     if (kind != FTW_F || !S_ISREG(st->st_mode))
         return 0;
-    tree.rc = put_under(tree.target, path, path + tree.skip, tree.err);
+    int rc = put_under(tree.target, path, path + tree.skip, tree.err);
+    tree.rc = go_on(tree.target, rc, tree.err);
     return tree.rc < 0;
 }
 
@@ -579,6 +608,19 @@ static int from_disk(struct target *t, char *source, struct err *err)
     return tree.rc;
 }
 
+static int tell_failed(struct target *t, int rc, struct err *err)
+{
+    struct buf *list = &t->storage->failures;
+
+    if (!t->failed)
+        return rc;
+    fwrite(list->data, 1, list->n, stderr);
+    buf_done(list);
+    return err_set(err, t->first.code, rc < 0
+                   ? "%ld of the first %ld were not copied, and the rest was not tried"
+                   : "%ld of %ld were not copied", t->failed, t->tried);
+}
+
 int storage_copy(struct storage *s, int n, char **paths, struct err *err)
 {
     char *last = paths[n - 1];
@@ -594,8 +636,12 @@ int storage_copy(struct storage *s, int n, char **paths, struct err *err)
         t.folder = is_folder(last) || (length && last[length - 1] == '/') || n > 2;
     }
     int rc = 0;
-    for (int i = 0; i < n - 1 && rc == 0; i++)
+    for (int i = 0; i < n - 1 && rc == 0; i++) {
+        const long before = t.tried;
         rc = is_gs(paths[i]) ? from_bucket(&t, paths[i], err) : from_disk(&t, paths[i], err);
+        if (n > 2 && !t.over && (rc < 0 || t.tried == before))
+            rc = go_on(&t, rc, err);
+    }
     gs_done(&t.place);
-    return rc;
+    return tell_failed(&t, rc, err);
 }

@@ -391,3 +391,20 @@ def test_a_spec_cannot_name_what_is_the_servers_or_the_machines(who, server, mus
     assert job["state"] == ("succeeded" if who == "owner" else "failed"), job
     if who == "owner":
         assert "server's own" in ended(table, server.data_dir)["reason"]
+
+
+def test_stop_ends_the_server_of_a_data_directory_and_waits(muster, tmp_path):
+    stop = ("serve", "--stop", "--data-dir", tmp_path / "data")
+    none = muster(*stop, check=False)
+    assert none.returncode == 4 and "no server runs on" in none.stderr
+    muster("serve", "--detach", "--port", "0", "--data-dir", tmp_path / "data")
+    address = json.loads((tmp_path / "data/server.json").read_text())["address"]
+    assert "has stopped" in muster(*stop).stdout
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", int(address.rsplit(":", 1)[1])))
+    assert muster(*stop, check=False).returncode == 4
+    # one that was killed leaves its number behind, which is another process by now
+    with Server(muster, tmp_path / "data") as server:
+        server.kill()
+        (tmp_path / "data/server.json").write_text(json.dumps({"pid": os.getpid(), "address": "x"}))
+        assert muster(*stop, check=False).returncode == 4

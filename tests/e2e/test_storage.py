@@ -598,8 +598,36 @@ def test_the_command(here, muster, tmp_path):
     put(here, "command", "up/../../escaped", b"x")
     refused = storage("cp", "-r", "gs://command/up", tmp_path / "back", check=False)
     assert refused.returncode == 2 and not (tmp_path / "escaped").exists()
+    assert "1 of 1 were not copied" in refused.stderr
     storage("rb", "-r", "gs://command")
     assert "gs://command/" not in storage("ls").stdout
+
+
+def test_a_copy_of_many_goes_on_after_one_that_fails_and_names_it(here, muster, bucket, tmp_path):
+    def storage(*args, **kw):
+        return muster("storage", *args, env=here.env, check=False, **kw)
+
+    at = f"gs://{bucket.name}"
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    for name in ("a", "two\nlines", "z", "\x1b[2J"):
+        (tree / name).write_text(name)
+    up = storage("cp", "-r", tree, f"{at}/")
+    assert up.returncode == 2 and "2 of 4 were not copied" in up.stderr
+    assert up.stderr.count("not copied: ") == 2 and "control characters" in up.stderr
+    assert "tree/two?lines: " in up.stderr and "\x1b" not in up.stderr
+    for name in ("tree/..", "tree/b//c"):
+        put(here, bucket.name, name, b"x")
+    (tmp_path / "back").mkdir()
+    (tmp_path / "back/tree/a").mkdir(parents=True)      # in the way of a file
+    down = storage("cp", "-r", f"{at}/tree", tmp_path / "back")
+    assert down.returncode != 0 and "3 of 4 were not copied" in down.stderr
+    for name in ("tree/..", "tree/b//c", "tree/a"):
+        assert f"not copied: {at}/{name}: " in down.stderr
+    assert (tmp_path / "back/tree/z").read_text() == "z"
+    some = storage("cp", tree / "nobody", tree / "z", f"{at}/flat/")
+    assert some.returncode == 4 and "1 of 2 were not copied" in some.stderr
+    assert storage("cat", f"{at}/flat/z").stdout == "z"
 
 
 def test_the_command_goes_on_when_the_connection_breaks(here, muster, bucket, tmp_path):
