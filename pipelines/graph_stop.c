@@ -54,7 +54,8 @@ void graph_stop(struct run_graph *g, struct vertex *v, const char *message, bool
     for (int i = 0; i < v->n.n_children; i++)
         graph_stop(g, vertex_of(v->n.children[i]), message, all);
     if (v->loop && !again) {
-        v->loop->left -= v->loop->n - v->loop->next;    /* those never begin */
+        v->loop->left -= v->loop->n - v->loop->next + v->loop->redo_n;  /* those never begin */
+        v->loop->redo_n = 0;
         if (!v->loop->left)
             vertex_end(g, v, NODE_FAILED, NULL);
     }
