@@ -309,6 +309,18 @@ static void fill(struct argo *c, struct value *map, const struct value *defaults
     }
 }
 
+void argo_fill(struct argo *c, struct value *t)
+{
+    const struct value *retry = argo_get(c->spec, "retryStrategy");
+
+    if (t->kind != VALUE_MAP)
+        return;
+    fill(c, t, c->defaults);
+    if (retry && !value_find(t, "retryStrategy") && !value_find(t, "dag") &&
+        !value_find(t, "steps") && value_append(t, "retryStrategy", copy_value(retry)) < 0)
+        c->failed = true;
+}
+
 /* ------------------------------------------------------------------ templates */
 
 static int check_windows(struct argo *c, const struct value *owner)
@@ -330,11 +342,6 @@ static int put_templates(struct argo *c, const struct value *spec)
     for (struct value *t = list->child; t; t = t->next) {
         if (t->kind != VALUE_MAP)
             return argo_refuse(c, t, "must be a map");
-        fill(c, t, c->defaults);
-        const struct value *retry = argo_get(spec, "retryStrategy");
-        if (retry && !value_find(t, "retryStrategy") && !value_find(t, "dag") &&
-            !value_find(t, "steps") && value_append(t, "retryStrategy", copy_value(retry)) < 0)
-            c->failed = true;
         if (argo_name(c, t, false, &name) < 0 || check_windows(c, t) < 0)
             return -(int)c->err->code;
         if (json_object_get(c->templates, name))

@@ -117,8 +117,10 @@ int argo_path(struct argo *c, const struct value *v, const char *what);
 
 /* ------------------------------------------------------------------ the other files */
 
+/* Gives a template what templateDefaults has for it. */
+void argo_fill(struct argo *c, struct value *t);
 /* Compiles one template into c->templates under `name`. */
-int argo_template(struct argo *c, const struct value *t, const char *name);
+int argo_template(struct argo *c, struct value *t, const char *name);
 int argo_put_inputs(struct argo *c, json_t *body, const struct value *t);
 int argo_put_outputs(struct argo *c, json_t *body, const struct value *t);
 /* Where an artifact comes from, as an ARTREF; *out is NULL when nothing is said. */

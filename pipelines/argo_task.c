@@ -159,7 +159,8 @@ static int put_loop(struct argo *c, json_t *task, const struct value *v)
 
 static int put_template(struct argo *c, json_t *task, const struct value *v, const char *name)
 {
-    const struct value *in = argo_get(v, "inline"), *template = argo_get(v, "template");
+    const struct value *template = argo_get(v, "template");
+    struct value *in = value_find(v, "inline");
     char made[200];
 
     if (in && template)
@@ -347,40 +348,42 @@ int argo_dag(struct argo *c, json_t *body, const struct value *t, const struct v
     return 0;
 }
 
+/* Steps that run together, after those of `before` (NULL: none); `names` gets theirs. */
+static int put_group(struct argo *c, json_t *tasks, const struct value *group, json_t *before,
+                     json_t *names)
+{
+    json_t *task;
+
+    if (group->kind != VALUE_LIST)
+        return argo_refuse(c, group, "must be a list of steps; write \"- - name: ...\"");
+    for (const struct value *v = group->child; v; v = v->next) {
+        if (put_task(c, tasks, v, ARGO_STEP_TASK, &task) < 0)
+            return -(int)c->err->code;
+        argo_put_item(c, names, json_incref(json_object_get(task, "name")));
+        if (before)
+            argo_put(c, task, "after", json_incref(before));
+    }
+    return 0;
+}
+
 int argo_steps(struct argo *c, json_t *body, const struct value *t, const struct value *form)
 {
-    json_t *tasks = json_array(), *task, *before = NULL;
+    json_t *dag = json_pack("{s:b, s:s}", "fail_fast", 1, "style", "steps"), *tasks = json_array();
+    OWN_JSON json_t *before = NULL;
 
     (void)t;
-    json_t *dag = json_pack("{s:b, s:s}", "fail_fast", 1, "style", "steps");
     argo_put(c, body, "dag", dag);
     argo_put(c, dag, "tasks", tasks);
     if (form->kind != VALUE_LIST || !form->child)
         return argo_refuse(c, form, "must be a list of groups, each a list of steps");
     for (const struct value *group = form->child; group; group = group->next) {
-        if (group->kind != VALUE_LIST)
-            return argo_refuse(c, group, "must be a list of steps; write \"- - name: ...\"");
-        json_t *names = json_array();
-        int rc = 0;
-        for (const struct value *v = group->child; v && rc == 0; v = v->next) {
-            rc = put_task(c, tasks, v, ARGO_STEP_TASK, &task);
-            if (rc < 0)
-                break;
-            argo_put_item(c, names, json_incref(json_object_get(task, "name")));
-            if (before)
-                argo_put(c, task, "after", json_incref(before));
-        }
+        OWN_JSON json_t *names = json_array();
+        if (put_group(c, tasks, group, before, names) < 0)
+            return -(int)c->err->code;
         if (json_array_size(names)) {           /* an empty group orders nothing */
             json_decref(before);
-            before = names;
-        } else {
-            json_decref(names);
-        }
-        if (rc < 0) {
-            json_decref(before);
-            return rc;
+            before = TAKE(names);
         }
     }
-    json_decref(before);
     return 0;
 }

@@ -562,8 +562,9 @@ static int put_body(struct argo *c, json_t *body, const struct value *t)
     return forms[which].put(c, body, t, form);
 }
 
-int argo_template(struct argo *c, const struct value *t, const char *name)
+int argo_template(struct argo *c, struct value *t, const char *name)
 {
+    argo_fill(c, t);
     if (argo_check_map(c, t, ARGO_TEMPLATE) < 0)
         return -(int)c->err->code;
     json_t *body = json_pack("{s:i}", "line", t->line), *task = c->task;

@@ -1,4 +1,4 @@
-/* tests/fuzz/package_fuzz.c - any bytes as a package, and as the metadata of one */
+/* tests/fuzz/package_fuzz.c - any bytes as a package, as one of a pipeline, as metadata of one */
 #include "drivers/archive.h"
 
 #include <assert.h>
@@ -19,6 +19,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
     if (archive_check_bytes(bytes, n, "package", &facts, &err) < 0)
         assert(err.text[0]);
     free(facts.requirements);
+    err = (struct err){ 0 };
+    if (archive_take_bytes(bytes, n, "package", "pipeline.yaml", 1 << 20, &lines, &err) < 0)
+        assert(err.text[0]);
+    buf_clear(&lines);
     char *text = malloc(n + 1);
     memcpy(text, bytes, n);
     text[n] = '\0';
