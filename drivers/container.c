@@ -28,6 +28,7 @@
 #include "base/files.h"
 #include "base/own.h"
 #include "drivers/journal.h"
+#include "drivers/step.h"
 #include "drivers/runtimes.h"
 
 #define INSIDE "/job"
@@ -198,6 +199,34 @@ static bool needs_runc(void)
     return fd >= 0 && read(fd, text, sizeof text) > 1 && runtimes_program("runc", path);
 }
 
+/* podman takes 50 ms to answer. Where its images are in the usual place, what it has can be read
+ * there: a name that occurs nowhere is not here. */
+static bool may_be_here(const char *image)
+{
+    static const char *const files[] = { "overlay-images/images.json", "vfs-images/images.json",
+                                         "btrfs-images/images.json", "zfs-images/images.json" };
+    const char *home = getenv("HOME"), *slash = strrchr(image, '/');
+    char root[PATH_MAX / 2], path[PATH_MAX], name[256];
+
+    if (getenv("CONTAINERS_STORAGE_CONF") || access("/etc/containers/storage.conf", F_OK) == 0)
+        return true;            /* they may be anywhere */
+    if (geteuid() == 0)
+        snprintf(root, sizeof root, "/var/lib/containers/storage");
+    else
+        snprintf(root, sizeof root, "%s/.local/share/containers/storage", home ? home : "");
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(slash ? slash + 1 : image, ":@"),
+             slash ? slash + 1 : image);
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
+        OWN_MEM char *text = NULL;
+        struct err none;
+        snprintf(path, sizeof path, "%s/%s", root, files[i]);
+        if (files_read(path, 64 << 20, &text, NULL, &none) == 0 &&
+            (strstr(text, name) || strstr(image, "@") || strspn(image, "0123456789abcdef") >= 12))
+            return true;
+    }
+    return false;
+}
+
 static bool is_here(const struct container *c, const char *image)
 {
     const char *const words[] = { c->podman, "image", "exists", "--", image, NULL };
@@ -237,25 +266,31 @@ int container_choose(const struct task_order *o, task_step *step, void *arg, str
     if (check_name(image, err) < 0 || runtimes_image(o->data_dir, image, &row, err) < 0)
         return -(int)err->code;
     bool program = runtimes_program("podman", out->podman);
-    bool fits = !row.never && !has_group(o->spec) && !json_object_get(o->spec, "step");
+    bool fits = !row.never && !has_group(o->spec);
     out->own_user = row.own_user;
     if (program && fits) {
-        sweep(out->podman);
-        if (is_here(out, image))
+        if (may_be_here(image) && is_here(out, image)) {
+            sweep(out->podman);
             return take(o, image, out);
+        }
         if (row.pull)
             return pull(o, out, image, step, arg, err) < 0 ? -(int)err->code : take(o, image, out);
     }
     if (!row.has_row && fits)
         return err_set(err, ERR_MISSING,
-                       "image %s is neither on this machine (%s) nor has it a row in the table "
-                       "runtimes.yaml that says what to run in its place",
-                       image, program ? "fetch it: podman pull" : "podman is not installed");
-    journal_say(o->journal, "image %s is not run as a container%s: %s", image,
-                row.never ? " (runtimes.yaml)" : fits ? ", since it is not on this machine" : "",
-                row.has_row ? "its row in runtimes.yaml says what is used"
-                            : "it runs in the sandbox of this machine");
+                       "image %s is neither on this machine (%s) nor described (muster image add) "
+                       "nor has it a row in the table runtimes.yaml that says what to run in its "
+                       "place", image, program ? "fetch it: podman pull" : "podman is not installed");
+    if (row.plain)
+        journal_say(o->journal, "image %s is not here; this machine's own system, in a sandbox, "
+                    "stands for it (runtimes.yaml)", image);
+    else
+        journal_say(o->journal, "image %s is not run as a container%s: %s", image,
+                    row.never ? " (runtimes.yaml)" : fits ? ", since it is not on this machine" : "",
+                    row.has_row ? "its row in runtimes.yaml says what is used"
+                                : "it runs in the sandbox of this machine");
     journal_flush(o->journal);
+    out->plain = row.plain;
     return 0;
 }
 
@@ -444,10 +479,9 @@ static int add_python(const struct task_order *o, const char *image, struct task
 }
 
 /* "entrypoint": the words are arguments of the image's own program; else they are the program. */
-static int add_command(const struct task_order *o, const char *image, struct task *t,
-                       struct err *err)
+static int add_command(const struct task_order *o, const char *image, const json_t *words,
+                       struct task *t, struct err *err)
 {
-    const json_t *words = json_object_get(o->spec, "command");
     bool own = json_is_true(json_object_get(o->spec, "entrypoint")) || !json_array_size(words);
 
     if (!own) {
@@ -466,15 +500,59 @@ static int add_command(const struct task_order *o, const char *image, struct tas
     return 0;
 }
 
-int container_make(const struct task_order *o, const struct container *c, struct task *t,
-                   struct err *err)
+/* Inputs, volumes and /tmp of a step (drivers/step.h). */
+static int add_step_files(struct task *t, struct err *err)
 {
+    size_t i;
+    json_t *path;
+    json_array_foreach(t->paths, i, path) {
+        const char *from = json_string_value(json_object_get(path, "from"));
+        const char *to = json_string_value(json_object_get(path, "path"));
+        char link[40], source[PATH_MAX];
+        snprintf(link, sizeof link, "/proc/self/fd/%d",
+                 (int)json_integer_value(json_object_get(path, "fd")));
+        ssize_t n = json_object_get(path, "fd") ? readlink(link, source, sizeof source - 1) : 0;
+        source[n > 0 ? n : 0] = '\0';
+        if (add_volume(t, n > 0 ? source : from ? from : to, to,
+                       json_is_true(json_object_get(path, "writable")), err) < 0)
+            return -(int)err->code;
+    }
+    return 0;
+}
+
+static const char *workdir(const struct task_order *o, const struct container *c)
+{
+    const json_t *step = json_object_get(o->spec, "step");
+    const char *cwd = json_string_value(json_object_get(step, "cwd"));
+
+    if (cwd)
+        return cwd;
+    if (c->home[0] && !json_object_get(json_object_get(o->spec, "python"), "module"))
+        return c->home;
+    return step ? "/tmp" : INSIDE;
+}
+
+int container_make(const struct task_order *o, const struct container *c, task_step *run,
+                   void *arg, struct task *t, struct err *err)
+{
+    const json_t *step = json_object_get(o->spec, "step");
+    OWN_JSON json_t *program = json_deep_copy(json_object_get(o->spec, "command"));
     const char *image = json_string_value(json_object_get(o->spec, "image"));
     bool python = !strcmp(json_string_value(json_object_get(o->spec, "kind")), "python");
-    OWN_JSON json_t *more = json_pack("{s:s, s:s}", "HOME", INSIDE, "PYTHONUNBUFFERED", "1");
+    OWN_JSON json_t *more = json_pack("{s:s, s:s}", "HOME", step ? "/tmp" : INSIDE,
+                                      "PYTHONUNBUFFERED", "1");
 
     if (c->own_user)
         json_object_del(more, "HOME");  /* as the image has it for its user */
+    if (step) {
+        add_words(t, program);
+        if (step_prepare(o, run, arg, t, err) < 0)
+            return -(int)err->code;
+        json_decref(program);
+        program = TAKE(t->argv);
+        t->argv = json_array();
+        snprintf(t->cwd, sizeof t->cwd, "%s", o->work);         /* podman's own */
+    }
     name_it(o->dir, t->container, sizeof t->container);
     t->outside = true;
     t->limits.nested = true;
@@ -490,15 +568,16 @@ int container_make(const struct task_order *o, const struct container *c, struct
     task_arg(t, "--log-driver=passthrough");
     task_arg(t, "--shm-size=0");
     task_arg(t, "--network=%s", t->network ? "host" : "none");
-    task_arg(t, "--workdir=%s", python || !c->home[0] ? INSIDE : c->home);
+    task_arg(t, "--workdir=%s", workdir(o, c));
     add_ulimits(t);
     add_user(o, c, t);
     if (json_number_value(json_object_get(json_object_get(o->spec, "resources"), "gpu")) > 0)
         add_gpus(t);
-    if (add_volume(t, o->work, INSIDE, true, err) < 0 || add_env(o, more, t, err) < 0)
+    int rc = step ? add_step_files(t, err) : add_volume(t, o->work, INSIDE, true, err);
+    if (rc < 0 || add_env(o, more, t, err) < 0)
         return -(int)err->code;
     keep_env(t);
-    return python ? add_python(o, image, t, err) : add_command(o, image, t, err);
+    return python ? add_python(o, image, t, err) : add_command(o, image, program, t, err);
 }
 
 /* ------------------------------------------------------------------ limits, and the end */

@@ -24,6 +24,7 @@
 /* What is to be done with a job's image. */
 struct container {
     bool run;                   /* false: there is none, or its row stands for it */
+    bool plain;                 /* its row says: this machine as it is, without a Python of its own */
     bool own_user;
     bool runc;                  /* podman's default cannot run here */
     char podman[PATH_MAX];
@@ -34,9 +35,9 @@ struct container {
 int container_choose(const struct task_order *o, task_step *step, void *arg, struct container *out,
                      struct err *err);
 
-/* Makes t, which has its limits and files, run `podman run`. */
-int container_make(const struct task_order *o, const struct container *c, struct task *t,
-                   struct err *err);
+/* Makes t, which has its limits and files, run `podman run`. `run` is for what comes before it. */
+int container_make(const struct task_order *o, const struct container *c, task_step *run,
+                   void *arg, struct task *t, struct err *err);
 
 /* Puts the container's groups into this one. Before task_fill. */
 void container_limit(struct task *t, const struct task_order *o, struct limits_group *limits);

@@ -140,16 +140,16 @@ static int add_command(const struct task_order *o, const struct environment *e, 
     return add_group(o, e, words, workers, t, err);
 }
 
-int task_python(const struct task_order *o, task_step *step, void *arg, struct task *t,
-                struct err *err)
+/* The environment of the document's "python" and "image", on the path of t. */
+static int add_environment(const struct task_order *o, task_step *step, void *arg, struct task *t,
+                           struct environment *e, struct err *err)
 {
     const json_t *python = json_object_get(o->spec, "python");
     const char *extra = json_string_value(json_object_get(python, "requirements"));
-    OWN_MEM struct environment *e = calloc(1, sizeof *e);
     OWN_MEM struct runtime *runtime = calloc(1, sizeof *runtime);
     bool layered, isolated;
 
-    if (!e || !runtime)
+    if (!runtime)
         return err_set(err, ERR_NOMEM, "no memory for a job");
     if (runtimes_find(o->data_dir, python, json_string_value(json_object_get(o->spec, "image")),
                       o->journal, runtime, err) < 0)
@@ -168,5 +168,25 @@ int task_python(const struct task_order *o, task_step *step, void *arg, struct t
     if (environment_make(&request, e, err) < 0)
         return -(int)err->code;
     use_environment(t, e, runtime);
-    return add_command(o, e, t, err);
+    return 0;
+}
+
+int task_python(const struct task_order *o, task_step *step, void *arg, struct task *t,
+                struct err *err)
+{
+    OWN_MEM struct environment *e = calloc(1, sizeof *e);
+
+    if (!e)
+        return err_set(err, ERR_NOMEM, "no memory for a job");
+    return add_environment(o, step, arg, t, e, err) < 0 ? -(int)err->code
+                                                        : add_command(o, e, t, err);
+}
+
+int task_environment(const struct task_order *o, task_step *step, void *arg, struct task *t,
+                     struct err *err)
+{
+    OWN_MEM struct environment *e = calloc(1, sizeof *e);
+
+    return e ? add_environment(o, step, arg, t, e, err)
+             : err_set(err, ERR_NOMEM, "no memory for a job");
 }

@@ -36,6 +36,8 @@ static const char defaults[] =
     "for,\n"
     "#                              or python3 where that is not installed\n"
     "#   system: true               the packages of that Python's own installation are seen\n"
+    "#   plain: true                of an image: this machine's programs as they are, no Python of "
+    "its own\n"
     "#   requirements: [torch]      what is installed before the job's own requirements\n"
     "# A runtime that has no row is as one whose row says nothing. An image goes by the longest "
     "row that\n"
@@ -65,6 +67,17 @@ static const char defaults[] =
     "  us-docker.pkg.dev/vertex-ai/training/pytorch-: {system: true, requirements: [torch, "
     "\"numpy<2\"]}\n"
     "  us-docker.pkg.dev/vertex-ai/training/: {}\n"
+    "  python: {}\n"
+    "  pytorch/pytorch: {system: true, requirements: [torch, \"numpy<2\"]}\n"
+    "  tensorflow/tensorflow: {requirements: [tensorflow]}\n"
+    "  alpine: {plain: true}\n"
+    "  bash: {plain: true}\n"
+    "  busybox: {plain: true}\n"
+    "  curlimages/curl: {plain: true}\n"
+    "  debian: {plain: true}\n"
+    "  gcr.io/google.com/cloudsdktool/: {plain: true}\n"
+    "  gcr.io/google-containers/busybox: {plain: true}\n"
+    "  ubuntu: {plain: true}\n"
     TIERS;
 
 static int table_path(const char *data_dir, char *out, struct err *err)
@@ -95,9 +108,12 @@ static int read_table(const char *data_dir, char *path, struct value **out, stru
 
 /* ------------------------------------------------------------------ rows */
 
+/* Docker's own are known without their registry, too. */
 static const struct value *find_image(const struct value *images, const char *image)
 {
     const struct value *best = NULL;
+    image += strncmp(image, "docker.io/", 10) ? 0 : 10;
+    image += strncmp(image, "library/", 8) ? 0 : 8;
     for (const struct value *row = images ? images->child : NULL; row; row = row->next)
         if (row->key && !strncmp(image, row->key, strlen(row->key)) &&
             (!best || strlen(row->key) > strlen(best->key)))
@@ -151,7 +167,8 @@ int runtimes_image(const char *data_dir, const char *image, struct runtime_image
     *out = (struct runtime_image){ .has_row = row != NULL,
                                    .pull = !strcmp(word_of(row, "pull"), "true"),
                                    .never = !strcmp(word_of(row, "container"), "false"),
-                                   .own_user = !strcmp(word_of(row, "user"), "image") };
+                                   .own_user = !strcmp(word_of(row, "user"), "image"),
+                                   .plain = !strcmp(word_of(row, "plain"), "true") };
     return 0;
 }
 
@@ -296,6 +313,19 @@ static int find_python(const char *asked, const char *row, struct runtime *out, 
                    row ? row : "python3");
 }
 
+/* "python:3.9-slim" asks for 3.9. */
+static bool tag_version(const char *image, char *out, size_t size)
+{
+    const char *name = strstr(image, "python:"), *tag = name ? name + strlen("python:") : "";
+    size_t n = strspn(tag, "0123456789.");
+
+    snprintf(out, size, "%.*s", (int)n, tag);
+    char *second = strchr(out, '.') ? strchr(strchr(out, '.') + 1, '.') : NULL;
+    if (second)
+        *second = '\0';         /* 3.9.18 is a 3.9 */
+    return n > 0 && n < size && strchr(out, '.') && strchr(out, '.')[1];
+}
+
 bool runtimes_program(const char *name, char *out)
 {
     const char *path = getenv("PATH");
@@ -319,6 +349,7 @@ int runtimes_find(const char *data_dir, const json_t *python, const char *image,
     const char *runtime = json_string_value(json_object_get(python, "runtime"));
     const char *asked = json_string_value(json_object_get(python, "python"));
     const char *row_python = NULL;
+    char tag[16];
     char path[PATH_MAX];
     OWN(value) table = NULL;
     struct runtime r = { .requirements = json_array() };
@@ -329,6 +360,8 @@ int runtimes_find(const char *data_dir, const json_t *python, const char *image,
                        *runtimes = value_find(table, "runtimes");
     const struct value *row = image ? find_image(images, image)
                             : runtime && runtimes ? value_find(runtimes, runtime) : NULL;
+    if (!asked && image && tag_version(image, tag, sizeof tag))
+        asked = tag;
     if (read_row(row, path, &r, &row_python, err) < 0 ||
         find_python(asked, row_python, &r, err) < 0)
         goto failed;

@@ -36,6 +36,7 @@ struct runtime_image {
     bool pull;                  /* may be fetched */
     bool never;                 /* its row stands for it even where it is here */
     bool own_user;              /* runs as the user whom it names itself */
+    bool plain;                 /* this machine as it is stands for it */
 };
 int runtimes_image(const char *data_dir, const char *image, struct runtime_image *out,
                    struct err *err);

@@ -20,6 +20,7 @@
 #include "base/buf.h"
 #include "base/files.h"
 #include "base/own.h"
+#include "drivers/container.h"
 
 /* NULL where there is none. */
 static const char *text_at(const json_t *object, const char *key)
@@ -511,6 +512,17 @@ static int start_beside(struct task *t, const json_t *sidecars, struct err *err)
 
 /* ------------------------------------------------------------------ the whole */
 
+/* A Python of its own: the document asks for one, or its image has one. */
+static bool needs_python(const struct task_order *o)
+{
+    const struct container *c = o->container;
+
+    if (c && (c->run || c->plain))
+        return false;
+    return json_object_size(json_object_get(o->spec, "python")) ||
+           json_object_get(o->spec, "image");
+}
+
 int step_prepare(const struct task_order *o, task_step *run, void *arg, struct task *t,
                  struct err *err)
 {
@@ -539,7 +551,8 @@ int step_prepare(const struct task_order *o, task_step *run, void *arg, struct t
     json_array_foreach(json_object_get(step, "files"), i, item)
         if (put_file(&s, run, arg, i, item, err) < 0)
             return -(int)err->code;
-    if (run_before(&s, run, arg, err) < 0)
+    if ((needs_python(o) && task_environment(o, run, arg, t, err) < 0) ||
+        run_before(&s, run, arg, err) < 0)
         return -(int)err->code;
     return start_beside(t, json_object_get(step, "sidecars"), err);
 }

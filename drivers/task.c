@@ -261,6 +261,30 @@ static int expose_data(struct task *t, const struct task_order *o, const json_t 
     return 0;
 }
 
+static bool is_run(const char *dir)
+{
+    char metrics[PATH_MAX + 32];
+    struct stat st;
+    snprintf(metrics, sizeof metrics, "%s/metrics.jsonl", dir);
+    return lstat(dir, &st) == 0 && S_ISDIR(st.st_mode) && lstat(metrics, &st) == 0 &&
+           S_ISREG(st.st_mode);
+}
+
+/* Training that was lost or failed goes on where it was: the run of the last attempt that has one
+ * becomes this one's, by one rename, so that whoever is killed loses nothing. */
+static void take_run_of_before(const struct task_order *o, const char *run_dir)
+{
+    const char *number = strrchr(o->dir, '/');
+    long n = number ? strtol(number + 1, NULL, 10) : 0;
+
+    for (long i = n - 1; i >= 1 && access(run_dir, F_OK) < 0; i--) {
+        char before[PATH_MAX + 64];
+        snprintf(before, sizeof before, "%.*s/%ld/work/run", (int)(number - o->dir), o->dir, i);
+        if (is_run(before) && rename(before, run_dir) == 0)
+            journal_say(o->journal, "going on with the run of attempt %ld", i);
+    }
+}
+
 static int make_train(const struct task_order *o, task_step *step, void *arg, struct task *t,
                       struct err *err)
 {
@@ -295,7 +319,8 @@ static int make_train(const struct task_order *o, task_step *step, void *arg, st
         task_arg(t, "--workers");
         task_arg(t, "%d..%d", min, now);
     }
-    if (access(t->run_dir, F_OK) == 0)
+    take_run_of_before(o, t->run_dir);
+    if (is_run(t->run_dir))
         task_arg(t, "--resume");
     OWN_MEM char *cache = files_resolve(NULL, "$MUSTER_DATA");
     if (cache) {
@@ -335,7 +360,7 @@ int task_make(const struct task_order *o, task_step *step, void *arg, struct tas
         if (init_job(&t, o, err) < 0)
             return -(int)err->code;
         int rc = o->container && o->container->run
-            ? container_make(o, o->container, &t, err) : kinds[i].make(o, step, arg, &t, err);
+            ? container_make(o, o->container, step, arg, &t, err) : kinds[i].make(o, step, arg, &t, err);
         if (rc < 0) {
             task_done(&t);
             return -(int)err->code;

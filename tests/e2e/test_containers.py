@@ -240,13 +240,31 @@ def test_what_a_killed_init_left_is_removed_by_the_next(job, podman):
     assert processes("sleep\0004474") == [] and podman.names() == []
 
 
+# ---------------------------------------------------------------- steps of pipelines
+
+def test_a_step_in_a_container_has_its_files_and_volumes(job, tmp_path):
+    own = tmp_path / "own"
+    own.mkdir(mode=0o777)
+    own.chmod(0o777)
+    step = {"files": [{"path": "/tmp/in/x", "text": "X\n"}, {"path": "/conf/y", "text": "Y\n"}],
+            "outputs": [{"path": "/tmp/out/z"}, {"path": "/results/r"}],
+            "mounts": [{"path": "/workspace", "from": f"host:{own}"}], "cwd": "/workspace"}
+    a = job("cat /tmp/in/x /conf/y; echo z >/tmp/out/z; echo r >/results/r; echo here >f",
+            image=IMAGE, host_files=True, step=step)
+    assert a.text("o").splitlines()[:2] == ["X", "Y"], a.text()
+    assert (a.work / "tmp/out/z").read_text() == "z\n"
+    assert (a.work / "out/1/r").read_text() == "r\n"
+    assert (own / "f").read_text() == "here\n"
+
+
 # ---------------------------------------------------------------- the table
 
 def test_an_image_that_is_nowhere_is_one_sentence(job):
     a = job("true", image="registry.example/nothing:1")
     assert a.exit["code"] == 125 and a.exit["reason"] == (
         "image registry.example/nothing:1 is neither on this machine (fetch it: podman pull) nor "
-        "has it a row in the table runtimes.yaml that says what to run in its place")
+        "described (muster image add) nor has it a row in the table runtimes.yaml that says what to "
+        "run in its place")
 
 
 @pytest.mark.parametrize("image", ["-v/etc:/job", "oci:/etc", "a b", "docker://x", "dir:/", ""])

@@ -101,3 +101,16 @@ def test_a_directory_is_unpacked_and_a_new_volume_begins_with_it(job, data, volu
     assert not (volume / "fresh").exists()
     b = job("cat sub/f; ls /opt2/in", step=step)
     assert b.text("o").splitlines() == ["changed", "sub"], b.text()
+
+
+def test_a_public_image_is_this_machine_and_the_log_says_so_first(job):  # noqa: F811
+    a = job("echo hi", image="docker.io/library/alpine:3.7", step={})
+    said = a.text().splitlines()
+    assert said[1] == "hi" and "alpine:3.7 is not here; this machine" in said[0]
+
+
+def test_an_image_of_python_has_one_on_its_path(job):  # noqa: F811
+    command = "python -c 'import sys; print(sys.prefix != sys.base_prefix)'; touch $VIRTUAL_ENV/x"
+    a = job(command, image="python:3.7", step={})
+    assert a.text("o").splitlines()[-1] == "True", a.text()
+    assert "python:3.7" in a.text().splitlines()[0] and a.exit["code"] != 0
