@@ -237,13 +237,22 @@ int aiplatform_create_version(struct request *q, struct err *err)
 
 /* ------------------------------------------------------------ get, list */
 
+/* What the path names, looked at by store_read or changed by store_write. */
+static int run_named(struct request *q, struct task *t,
+                     int (*run)(struct store *, int (*)(sqlite3 *, void *, struct err *), void *,
+                                struct err *),
+                     int (*fn)(sqlite3 *, void *, struct err *), struct err *err)
+{
+    if (begin(q, &t->project, err) < 0)
+        return -(int)err->code;
+    name_of(q, t->name);
+    return run(request_server(q)->store, fn, t, err);
+}
+
 int aiplatform_get(struct request *q, struct err *err)
 {
     OWN_TASK t = { 0 };
-    if (begin(q, &t.project, err) < 0)
-        return -(int)err->code;
-    name_of(q, t.name);
-    if (store_read(request_server(q)->store, get_fn, &t, err) < 0)
+    if (run_named(q, &t, store_read, get_fn, err) < 0)
         return -(int)err->code;
     return respond_json(q, 200, json_incref(t.body));
 }
@@ -409,10 +418,7 @@ static int delete_fn(sqlite3 *db, void *arg, struct err *err)
 int aiplatform_delete(struct request *q, struct err *err)
 {
     OWN_TASK t = { .kind = request_arg(q, "version") ? "DELETE_VERSION" : "DELETE_MODEL" };
-    if (begin(q, &t.project, err) < 0)
-        return -(int)err->code;
-    name_of(q, t.name);
-    if (store_write(request_server(q)->store, delete_fn, &t, err) < 0)
+    if (run_named(q, &t, store_write, delete_fn, err) < 0)
         return -(int)err->code;
     return respond_json(q, 200, json_incref(t.operation));
 }
@@ -445,10 +451,7 @@ static int default_fn(sqlite3 *db, void *arg, struct err *err)
 int aiplatform_set_default(struct request *q, struct err *err)
 {
     OWN_TASK t = { 0 };
-    if (begin(q, &t.project, err) < 0)
-        return -(int)err->code;
-    name_of(q, t.name);
-    if (store_write(request_server(q)->store, default_fn, &t, err) < 0)
+    if (run_named(q, &t, store_write, default_fn, err) < 0)
         return -(int)err->code;
     return respond_json(q, 200, json_incref(t.body));
 }
@@ -456,10 +459,7 @@ int aiplatform_set_default(struct request *q, struct err *err)
 int aiplatform_cancel_operation(struct request *q, struct err *err)
 {
     OWN_TASK t = { 0 };
-    if (begin(q, &t.project, err) < 0)
-        return -(int)err->code;
-    name_of(q, t.name);
-    if (store_read(request_server(q)->store, get_fn, &t, err) < 0)
+    if (run_named(q, &t, store_read, get_fn, err) < 0)
         return -(int)err->code;
     return respond_json(q, 200, json_object()); /* it was done already, as all of them are */
 }

@@ -1,31 +1,16 @@
 /* protocols/batch.c - one call of a batch as text */
 #include "protocols/batch.h"
 
-#include <ctype.h>
 #include <string.h>
 
 #include "base/own.h"
+#include "server/http.h"
 
 char *batch_decoded(const char *text, size_t n, bool plus)
 {
     OWN_MEM char *out = malloc(n + 1);
-    char *to = out;
 
-    for (size_t i = 0; out && i < n; i++) {
-        unsigned v;
-        if (text[i] != '%') {
-            *to++ = plus && text[i] == '+' ? ' ' : text[i];
-            continue;
-        }
-        if (n - i < 3 || !isxdigit((unsigned char)text[i + 1]) ||
-            !isxdigit((unsigned char)text[i + 2]) || sscanf(text + i + 1, "%2x", &v) != 1 || v == 0)
-            return NULL;
-        *to++ = (char)v;
-        i += 2;
-    }
-    if (out)
-        *to = '\0';
-    return TAKE(out);
+    return out && percent_decode(text, n, plus, out) >= 0 ? TAKE(out) : NULL;
 }
 
 /* "http://host/k/TOKEN/storage/v1/..." becomes "/storage/v1/..." */

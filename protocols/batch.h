@@ -18,8 +18,8 @@ struct batch_call {
  * text has a NUL after its n bytes. */
 int batch_parse(char *text, size_t n, struct batch_call *out, struct err *err);
 
-/* Percent-decoded, the caller's; NULL: an escape is broken or stands for NUL, or there is no
- * memory. */
+/* Percent-decoded, the caller's; NULL: an escape is broken or stands for NUL, it is not UTF-8,
+ * or there is no memory. */
 char *batch_decoded(const char *text, size_t n, bool plus_is_blank);
 
 #endif

@@ -72,6 +72,9 @@ int request_json(const struct request *q, json_t **out, struct err *err);
  * would take more stack than a thread has. */
 enum { HTTP_JSON_DEPTH = 100 };
 int http_json(const char *text, size_t n, json_t **out, struct err *err);
+/* Of an address: decodes n bytes of text into out (n + 1 bytes), and how many that are. -1: an escape
+ * is broken, NUL, or not UTF-8. */
+long percent_decode(const char *text, size_t n, bool plus_is_blank, char *out);
 /* Of the token; NULL: the server's own token, all projects. */
 const char *request_project(const struct request *q);
 /* The job whose token it is, of request_project; NULL: nobody's. */

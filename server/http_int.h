@@ -57,8 +57,6 @@ size_t head_end(const char *bytes, size_t n, size_t *from);
 int head_parse(char *bytes, size_t n, struct head *out, const char **why);
 const char *head_find(const struct head *h, const char *name);
 
-/* Decodes n bytes of text into out (n + 1 bytes). -1: an escape is broken, NUL, or not UTF-8. */
-long percent_decode(const char *text, size_t n, bool plus_is_blank, char *out);
 bool utf8_valid(const char *text, size_t n);
 /* "a=1&b=2", decoded into out (2 * strlen + 2 bytes). How many, the first `max` of them; -1: as
  * above. */

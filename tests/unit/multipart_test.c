@@ -113,6 +113,7 @@ static void a_call_of_a_batch_is_cut_up(void **state)
     assert_string_equal(text, "a/b \xc3\xa9");
     assert_null(batch_decoded("%00", 3, true));
     assert_null(batch_decoded("%4", 2, true));
+    assert_null(batch_decoded("%ff", 3, true));
 }
 
 static void selects(const char *fields, const char *want)
