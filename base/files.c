@@ -213,6 +213,8 @@ static int flush_bytes(struct file_writer *w, const char *p, size_t n, struct er
     return 0;
 }
 
+enum { TRIES_MAX = 1000 };
+
 int file_writer_open(const char *path, struct file_writer **out, struct err *err)
 {
     static _Atomic unsigned count;      /* two writers of one path do not share a file */
@@ -222,12 +224,19 @@ int file_writer_open(const char *path, struct file_writer **out, struct err *err
 
     w->fd = -1;
     w->path = strdup(path);
-    if (asprintf(&w->tmp, "%s.tmp-%d-%u", path, (int)getpid(), count++) < 0)
-        w->tmp = NULL;
-    if (!w->path || !w->tmp)
-        return err_set(err, ERR_NOMEM, "no memory to write %s", path);
-
-    w->fd = faulty(CALL_OPEN) ? -1 : open(w->tmp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    /* One that was killed may have left such a file, under a number that is ours now: in a sandbox
+     * numbers begin anew. */
+    for (int tries = 0; w->fd < 0 && tries < TRIES_MAX; tries++) {
+        free(w->tmp);
+        if (asprintf(&w->tmp, "%s.tmp-%d-%u", path, (int)getpid(), count++) < 0)
+            w->tmp = NULL;
+        if (!w->path || !w->tmp)
+            return err_set(err, ERR_NOMEM, "no memory to write %s", path);
+        w->fd = faulty(CALL_OPEN) ? -1
+                                  : open(w->tmp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        if (w->fd < 0 && errno != EEXIST)
+            break;
+    }
     if (w->fd < 0)
         return say(err, "write", path);
     *out = TAKE(w);

@@ -28,7 +28,8 @@ static const struct option options[] = {
     { "workers", 0, "N|MIN..MAX", "so many workers, in place of the spec's", OPTION_TEXT,
       AT(workers) },
     { "priority", 0, "-100..100", "higher ones go first (default: 0)", OPTION_TEXT, AT(priority) },
-    { "retries", 0, "N", "begin a failed job again so many times", OPTION_INT, AT(retries) },
+    { "retries", 0, "N", "begin a failed job again so many times; training goes on from its "
+      "last checkpoint", OPTION_INT, AT(retries) },
     { "time-limit", 0, "S", "end it after so many seconds", OPTION_INT, AT(time_limit) },
     { "label", 0, "KEY=VALUE", "a label, to find it by", OPTION_LIST, AT(label) },
     { "secret", 0, "VAR=NAME", "give it the secret NAME in the environment variable VAR", OPTION_LIST,

@@ -1,7 +1,9 @@
 /* drivers/task.c - what a job document comes to: a program, its arguments, environment and files */
 #include "drivers/task.h"
 
+#include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <pwd.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -270,6 +272,20 @@ static bool is_run(const char *dir)
            S_ISREG(st.st_mode);
 }
 
+/* What a writer that was killed in the middle of a checkpoint left (base/files.h). */
+static void remove_halves(const char *run_dir)
+{
+    char path[PATH_MAX + 32];
+    snprintf(path, sizeof path, "%s/checkpoints", run_dir);
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    DIR *d = fd < 0 ? NULL : fdopendir(fd);
+    for (struct dirent *e; d && (e = readdir(d));)
+        if (strstr(e->d_name, ".tmp-"))
+            unlinkat(fd, e->d_name, 0);
+    if (d)
+        closedir(d);
+}
+
 /* Training that was lost or failed goes on where it was: the run of the last attempt that has one
  * becomes this one's, by one rename, so that whoever is killed loses nothing. */
 static void take_run_of_before(const struct task_order *o, const char *run_dir)
@@ -280,8 +296,10 @@ static void take_run_of_before(const struct task_order *o, const char *run_dir)
     for (long i = n - 1; i >= 1 && access(run_dir, F_OK) < 0; i--) {
         char before[PATH_MAX + 64];
         snprintf(before, sizeof before, "%.*s/%ld/work/run", (int)(number - o->dir), o->dir, i);
-        if (is_run(before) && rename(before, run_dir) == 0)
+        if (is_run(before) && rename(before, run_dir) == 0) {
+            remove_halves(run_dir);
             journal_say(o->journal, "going on with the run of attempt %ld", i);
+        }
     }
 }
 

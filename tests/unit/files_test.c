@@ -2,6 +2,7 @@
 #include "base/files.h"
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <sys/stat.h>
 
 #include "tests/check.h"
@@ -204,6 +205,32 @@ static void whichever_call_fails_the_file_is_whole_and_nothing_is_left(void **st
     remove_dir(path);
 }
 
+static void what_a_killed_writer_left_is_in_nobodys_way(void **state)
+{
+    (void)state;
+    enum { LEFT = 500 };        /* as many as this process may have written by now */
+    struct err err = { 0 };
+    fresh_dir();
+    OWN_MEM char *path = in_dir("f");
+    char left[PATH_MAX];
+    for (int i = 0; i < LEFT; i++) {    /* in a sandbox process numbers come again */
+        snprintf(left, sizeof left, "%s.tmp-%d-%d", path, (int)getpid(), i);
+        int fd = open(left, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+        assert_true(fd >= 0);
+        close(fd);
+    }
+    assert_ok(files_write(path, "x", 1, &err));
+    assert_int_equal(entries(), LEFT + 1);
+    for (int i = 0; i < LEFT; i++) {
+        snprintf(left, sizeof left, "%s.tmp-%d-%d", path, (int)getpid(), i);
+        unlink(left);
+    }
+    OWN_MEM char *text = NULL;
+    assert_ok(files_read(path, 10, &text, NULL, &err));
+    assert_string_equal(text, "x");
+    remove_dir(path);
+}
+
 static void a_full_disk_is_said_and_stays_full(void **state)
 {
     (void)state;
@@ -226,4 +253,4 @@ CHECK_MAIN(paths_expand_home_and_data_and_start_at_the_given_directory,
            what_cannot_be_read_is_named, directories_are_made_with_parents_and_twice,
            pieces_appear_only_with_the_commit,
            whichever_call_fails_the_file_is_whole_and_nothing_is_left,
-           a_full_disk_is_said_and_stays_full)
+           what_a_killed_writer_left_is_in_nobodys_way, a_full_disk_is_said_and_stays_full)
