@@ -66,6 +66,7 @@ struct command {
     X(top) \
     X(serve) \
     X(submit) \
+    X(apply) \
     X(jobs) \
     X(storage) \
     X(image) \

@@ -13,6 +13,7 @@
 #include "cli/cli.h"
 #include "cli/client.h"
 #include "cli/serve_data.h"
+#include "pipelines/runs.h"
 #include "protocols/console.h"
 #include "protocols/aiplatform.h"
 #include "protocols/logging.h"
@@ -27,10 +28,14 @@ static const struct protocol *const protocols[] = {
     &protocol_aiplatform,
     &protocol_logging,
     &protocol_native_jobs,
+    &protocol_native_runs,
     &protocol_storage,
     &protocol_console,
     NULL
 };
+
+/* What is above the server itself. */
+static const struct server_part *const parts[] = { &runs_part, NULL };
 
 enum { DRAIN_MS = 10000 };
 
@@ -296,7 +301,7 @@ static int run(struct cli *c, int argc, char **argv, struct err *err)
         names[n_names++] = a.names.item[i];
     struct server_config config = {
         .data_dir = dir, .listen = a.listen, .port = (int)a.port, .listen_fd = passed_socket(),
-        .no_sandbox = a.no_sandbox,
+        .no_sandbox = a.no_sandbox, .parts = parts,
         .http = { .names = names, .tls_cert = a.tls_cert, .tls_key = a.tls_key,
                   .connections = (int)a.connections, .per_host = (int)a.per_host,
                   .head_timeout_ms = 1000 * (int)a.header_timeout,

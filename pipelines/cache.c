@@ -21,7 +21,7 @@ static const char *const schema[] = {
     NULL
 };
 
-int cache_init(struct server *s, struct err *err)
+int step_cache_init(struct server *s, struct err *err)
 {
     return store_schema(s->store, "cache", schema, err);
 }
@@ -59,7 +59,7 @@ static json_t *art_digest(const json_t *art)
                : json_deep_copy(art);
 }
 
-bool cache_key(const json_t *order, const char *image_digest, char out[SHA256_HEX],
+bool step_cache_key(const json_t *order, const char *image_digest, char out[SHA256_HEX],
                char *out_why, size_t size)
 {
     static const char *const taken[] = { "command", "args", "script", "cwd", "env", "env_from",
@@ -160,7 +160,7 @@ static int check_art(struct server *s, const char *project, const char *name, co
                               "\"%.64s\" has been changed since", name);
 }
 
-int cache_find(struct server *s, const char *project, const char *key, double staleness_s,
+int step_cache_find(struct server *s, const char *project, const char *key, double staleness_s,
                json_t **out, struct err *err)
 {
     struct find f = { project, key, NULL };
@@ -185,7 +185,7 @@ int cache_find(struct server *s, const char *project, const char *key, double st
     return 0;
 }
 
-int cache_put(sqlite3 *db, const char *run, const json_t *entry, struct err *err)
+int step_cache_put(sqlite3 *db, const char *run, const json_t *entry, struct err *err)
 {
     OWN_MEM char *outputs = json_dumps(json_object_get(entry, "outputs"), JSON_COMPACT);
     const char *project = json_string_value(json_object_get(entry, "project"));
@@ -198,7 +198,7 @@ int cache_put(sqlite3 *db, const char *run, const json_t *entry, struct err *err
                      project, key, clock_wall(), run, node ? node : "", outputs);
 }
 
-int cache_forget(sqlite3 *db, const char *run, struct err *err)
+int step_cache_forget(sqlite3 *db, const char *run, struct err *err)
 {
     return store_run(db, err, "DELETE FROM step_cache WHERE run = ?", "s", run);
 }

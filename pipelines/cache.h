@@ -20,20 +20,20 @@
 
 struct server;
 
-int cache_init(struct server *s, struct err *err);
+int step_cache_init(struct server *s, struct err *err);
 
 /* The key of an order (run_graph_order). False: it is never cached, and out_why says why: a sentence. */
-bool cache_key(const json_t *order, const char *image_digest, char out[SHA256_HEX],
-               char *out_why, size_t size);
+bool step_cache_key(const json_t *order, const char *image_digest, char out[SHA256_HEX],
+                    char *out_why, size_t size);
 
 /* The newest step of that key which is not older than `staleness_s` (0: whatever age), its outputs
  * looked at. *out: {"run", "node", "outputs", "t"}; yours. ERR_MISSING: none, and why. */
-int cache_find(struct server *s, const char *project, const char *key, double staleness_s,
+int step_cache_find(struct server *s, const char *project, const char *key, double staleness_s,
                json_t **out, struct err *err);
 
 /* `entry`: {"project", "key", "node", "outputs"}. */
-int cache_put(sqlite3 *db, const char *run, const json_t *entry, struct err *err);
+int step_cache_put(sqlite3 *db, const char *run, const json_t *entry, struct err *err);
 /* What a run left goes with it. */
-int cache_forget(sqlite3 *db, const char *run, struct err *err);
+int step_cache_forget(sqlite3 *db, const char *run, struct err *err);
 
 #endif

@@ -5,18 +5,12 @@
 
 #include "base/buf.h"
 #include "base/clock.h"
+#include "base/json.h"
 #include "pipelines/flow.h"
 #include "pipelines/package.h"
 #include "server/server.h"
 
 enum { NAME_MAX_BYTES = 512, TEXT_MAX_BYTES = 64 << 10 };
-
-static const char *text_of(const json_t *doc, const char *key)
-{
-    const char *s = json_string_value(json_object_get(doc, key));
-
-    return s ? s : "";
-}
 
 static int check_texts(const char *what, const char *name, const char *description, struct err *err)
 {

@@ -4,6 +4,7 @@
 
 #include "base/buf.h"
 #include "base/clock.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "pipelines/catalog.h"
 #include "pipelines/flow.h"
@@ -13,16 +14,10 @@
 
 enum { CONCURRENCY_MAX = 10 };
 
-static const char *text_of(const json_t *doc, const char *key)
+/* Of a number with or without a fraction. */
+static int64_t whole(const json_t *doc, const char *key)
 {
-    const char *s = json_string_value(json_object_get(doc, key));
-
-    return s ? s : "";
-}
-
-static int64_t number_of(const json_t *doc, const char *key)
-{
-    return (int64_t)json_number_value(json_object_get(doc, key));
+    return (int64_t)number_of(doc, key);
 }
 
 static void schedule_changed(struct server *s)
@@ -84,7 +79,7 @@ static void set_next(json_t *doc, double now)
     int64_t next = 0;
 
     if (!strcmp(text_of(doc, "state"), "enabled") && trigger_parse(doc, &t, &none) == 0)
-        next = trigger_next(&t, number_of(doc, "since"), number_of(doc, "last"), (int64_t)now);
+        next = trigger_next(&t, whole(doc, "since"), whole(doc, "last"), (int64_t)now);
     json_object_set_new(doc, "next", json_integer(next));
 }
 
@@ -311,7 +306,7 @@ static int note_begun(sqlite3 *db, void *arg, const json_t *run, struct err *err
     (void)run;
     if (rows_read(db, &rows_recurring, NULL, b->id, &doc, err) < 0)
         return -(int)err->code;
-    if (strcmp(text_of(doc, "state"), "enabled") || number_of(doc, "last") >= b->due)
+    if (strcmp(text_of(doc, "state"), "enabled") || whole(doc, "last") >= b->due)
         return err_set(err, ERR_CONFLICT, "it is not due any more");
     json_object_set_new(doc, "last", json_integer(b->due));
     json_object_set_new(doc, "index", json_integer(b->index));
@@ -328,7 +323,7 @@ static int note_failed(sqlite3 *db, void *arg, struct err *err)
 static int begin_one(struct server *s, const json_t *doc, int64_t due, double now,
                      const struct active *a, struct err *err)
 {
-    struct begun b = { text_of(doc, "id"), "", due, number_of(doc, "index") + 1 };
+    struct begun b = { text_of(doc, "id"), "", due, whole(doc, "index") + 1 };
     char id[ROWS_ID], name[600];
     struct err why = { 0 };
 
@@ -371,7 +366,7 @@ int recurring_begin(struct server *s, double now, double *out_next, struct err *
         struct err none = { 0 };
         if (trigger_parse(doc, &t, &none) < 0)
             continue;
-        int64_t due = trigger_next(&t, number_of(doc, "since"), number_of(doc, "last"),
+        int64_t due = trigger_next(&t, whole(doc, "since"), whole(doc, "last"),
                                    (int64_t)now);
         if (due == 0)
             continue;
@@ -381,7 +376,7 @@ int recurring_begin(struct server *s, double now, double *out_next, struct err *
         }
         int rc = store_read(s->store, count_active, &a, err);
         /* When so many run as may, the end of one is waited for. */
-        if (rc == 0 && a.n < number_of(doc, "max_concurrency")) {
+        if (rc == 0 && a.n < whole(doc, "max_concurrency")) {
             rc = begin_one(s, doc, due, now, &a, err);
             soonest = now;      /* there may be more that it missed */
         }

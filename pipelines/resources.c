@@ -10,6 +10,7 @@
 #include <strings.h>
 
 #include "base/buf.h"
+#include "base/json.h"
 #include "pipelines/runs_int.h"
 #include "server/auth.h"
 #include "server/server.h"
@@ -17,13 +18,6 @@
 #include "spec/json.h"
 
 enum { MANIFEST_MAX = 1 << 20 };
-
-static const char *text_of(const json_t *doc, const char *key)
-{
-    const char *s = json_string_value(json_object_get(doc, key));
-
-    return s ? s : "";
-}
 
 struct act {
     struct server *server;

@@ -6,6 +6,7 @@
 #include <sys/random.h>
 
 #include "base/buf.h"
+#include "base/json.h"
 #include "base/sha256.h"
 #include "server/server.h"
 
@@ -72,13 +73,6 @@ static void finalize(sqlite3_stmt **st)
 }
 #define OWN_STMT __attribute__((cleanup(finalize))) sqlite3_stmt *
 
-static const char *text_of(const json_t *doc, const char *key)
-{
-    const char *s = key ? json_string_value(json_object_get(doc, key)) : NULL;
-
-    return s ? s : "";
-}
-
 static int bind_doc(sqlite3_stmt *st, const struct rows_kind *k, const json_t *doc, struct err *err)
 {
     OWN_MEM char *text = json_dumps(doc, JSON_COMPACT);
@@ -86,7 +80,7 @@ static int bind_doc(sqlite3_stmt *st, const struct rows_kind *k, const json_t *d
     if (!text)
         return err_set(err, ERR_NOMEM, "no memory for a %s", k->what);
     return store_bind(st, err, "ssssdsiss", text_of(doc, "id"), text_of(doc, "project"),
-                      text_of(doc, k->parent), text_of(doc, "name"),
+                      k->parent ? text_of(doc, k->parent) : "", text_of(doc, "name"),
                       json_number_value(json_object_get(doc, "created")), text_of(doc, "state"),
                       (int64_t)json_is_true(json_object_get(doc, "archived")),
                       text_of(doc, "digest"), text);

@@ -8,6 +8,7 @@
 #include <sys/random.h>
 
 #include "base/clock.h"
+#include "base/json.h"
 #include "pipelines/cache.h"
 #include "pipelines/catalog.h"
 #include "pipelines/flow.h"
@@ -15,13 +16,6 @@
 #include "server/server.h"
 
 enum { WORKFLOW_MAX = 57 };     /* with its end 63: a name of Kubernetes' */
-
-static const char *text_of(const json_t *doc, const char *key)
-{
-    const char *s = json_string_value(json_object_get(doc, key));
-
-    return s ? s : "";
-}
 
 /* ------------------------------------------------------------ create */
 
@@ -417,7 +411,7 @@ static int start(struct server *s, struct err *err)
     s->heard_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (s->heard_fd < 0)
         return err_set(err, ERR_IO, "cannot hear of jobs: too many files are open");
-    if (rows_init(s, err) < 0 || runs_log_init(s, err) < 0 || cache_init(s, err) < 0 ||
+    if (rows_init(s, err) < 0 || runs_log_init(s, err) < 0 || step_cache_init(s, err) < 0 ||
         hands_new(r, &r->hands, err) < 0)
         return -(int)err->code;
     s->runs = r;

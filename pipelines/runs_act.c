@@ -96,7 +96,7 @@ static bool find_cached(struct runs *r, const struct live *l, const struct node 
         snprintf(why, sizeof why, "caching is off for this step");
     else if (json_is_true(json_object_get(l->doc, "no_cache")))
         snprintf(why, sizeof why, "caching is off for this run");
-    if (*why || !cache_key(order, image, key, why, sizeof why)) {
+    if (*why || !step_cache_key(order, image, key, why, sizeof why)) {
         *out = json_pack("{s:s}", "why", why);
         return false;
     }
@@ -104,7 +104,7 @@ static bool find_cached(struct runs *r, const struct live *l, const struct node 
     if (stale && json_number_value(stale) <= 0)
         err_set(&err, ERR_MISSING, "its cache may be 0 s old");
     else
-        cache_find(r->server, l->project, key, json_number_value(stale), &found, &err);
+        step_cache_find(r->server, l->project, key, json_number_value(stale), &found, &err);
     if (!found) {
         *out = json_pack("{s:s, s:s, s:s, s:s}", "why", err.text, "key", key, "project",
                          l->project, "node", n->name);

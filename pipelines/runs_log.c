@@ -54,7 +54,7 @@ int runs_log_add(sqlite3 *db, const struct record *e, struct err *err)
                       "sdss", e->run, clock_wall(), e->type, body) < 0)
             return -(int)err->code;
     }
-    if (e->cache && cache_put(db, e->run, e->cache, err) < 0)
+    if (e->cache && step_cache_put(db, e->run, e->cache, err) < 0)
         return -(int)err->code;
     return e->patch ? patch_doc(db, e, err) : 0;
 }

@@ -3,19 +3,13 @@
 #include <string.h>
 
 #include "base/buf.h"
+#include "base/json.h"
 #include "pipelines/cache.h"
 #include "pipelines/runs_int.h"
 #include "server/jobs.h"
 #include "server/logs.h"
 #include "server/objects.h"
 #include "server/server.h"
-
-static const char *text_of(const json_t *doc, const char *key)
-{
-    const char *s = json_string_value(json_object_get(doc, key));
-
-    return s ? s : "";
-}
 
 /* ------------------------------------------------------------ views */
 
@@ -436,7 +430,7 @@ static int delete_rows(sqlite3 *db, void *arg, struct err *err)
     const char *id = arg;
 
     if (store_run(db, err, "DELETE FROM run_events WHERE run = ?", "s", id) < 0 ||
-        cache_forget(db, id, err) < 0)
+        step_cache_forget(db, id, err) < 0)
         return -(int)err->code;
     return rows_remove(db, &rows_runs, id, err);
 }

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "base/buf.h"
+#include "base/json.h"
 #include "pipelines/runs_int.h"
 #include "server/auth.h"
 #include "server/server.h"
@@ -11,13 +12,6 @@
 
 /* A step that asks for nothing gets so much of a core: several small ones run beside each other. */
 #define CPU_DEFAULT 0.5
-
-static const char *text_of(const json_t *doc, const char *key)
-{
-    const char *s = json_string_value(json_object_get(doc, key));
-
-    return s ? s : "";
-}
 
 /* ------------------------------------------------------------ secrets and config maps */
 

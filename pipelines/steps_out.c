@@ -2,18 +2,14 @@
  *
  * DESIGN. Everything below a job's directory was written by a program that is not trusted: it is
  * opened by descriptor, and no link is followed out of the output that it is in. A directory becomes
- * a tar of its own making (names in order, no times, no owners), so that the same content has the
- * same digest.
+ * a tar (base/tar.h), so that the same content has the same digest.
  */
-#include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
-#include <linux/openat2.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
 
 #include "base/buf.h"
+#include "base/json.h"
+#include "base/tar.h"
 #include "drivers/step.h"
 #include "pipelines/runs_int.h"
 #include "server/jobs.h"
@@ -21,203 +17,8 @@
 #include "server/objects.h"
 #include "server/server.h"
 
-enum { PARAMETER_MAX = 1 << 20, RESULT_MAX = 256 << 10, METRICS_MAX = 1 << 20, DEPTH_MAX = 64,
+enum { PARAMETER_MAX = 1 << 20, RESULT_MAX = 256 << 10, METRICS_MAX = 1 << 20,
        CHUNK = 256 << 10 };
-
-static const char *text_of(const json_t *doc, const char *key)
-{
-    const char *s = json_string_value(json_object_get(doc, key));
-
-    return s ? s : "";
-}
-
-/* ------------------------------------------------------------ tar */
-
-enum { BLOCK = 512, LONG_NAME = 100 };
-
-static int put_block(struct content *c, const char *name, char type, unsigned mode, uint64_t size,
-                     struct err *err)
-{
-    char b[BLOCK] = { 0 };
-    unsigned sum = 8 * ' ';
-
-    memcpy(b, name, strnlen(name, LONG_NAME));
-    snprintf(b + 100, 8, "%07o", mode & 0777);
-    snprintf(b + 108, 8, "%07o", 0);
-    snprintf(b + 116, 8, "%07o", 0);
-    if (size < UINT64_C(1) << 33) {
-        snprintf(b + 124, 12, "%011llo", (unsigned long long)size);
-    } else {                    /* more than 8 GB: in binary, as GNU tar writes it */
-        b[124] = (char)0x80;
-        for (int i = 0; i < 8; i++)
-            b[135 - i] = (char)(size >> (8 * i));
-    }
-    snprintf(b + 136, 12, "%011o", 0);
-    b[156] = type;
-    memcpy(b + 257, "ustar\00000", 8);
-    for (int i = 0; i < BLOCK; i++)
-        if (i < 148 || i >= 156)
-            sum += (unsigned char)b[i];
-    snprintf(b + 148, 8, "%06o", sum);
-    b[155] = ' ';
-    return content_add(c, b, BLOCK, err);
-}
-
-static int put_padding(struct content *c, uint64_t n, struct err *err)
-{
-    static const char zeros[BLOCK];
-
-    return n % BLOCK ? content_add(c, zeros, BLOCK - n % BLOCK, err) : 0;
-}
-
-/* The head of a member; a long name goes before it, as GNU tar does. */
-static int put_head(struct content *c, const char *name, char type, unsigned mode, uint64_t size,
-                    struct err *err)
-{
-    size_t n = strlen(name);
-
-    if (n > LONG_NAME && (put_block(c, "././@LongLink", 'L', 0644, n + 1, err) < 0 ||
-                          content_add(c, name, n + 1, err) < 0 ||
-                          put_padding(c, n + 1, err) < 0))
-        return -(int)err->code;
-    return put_block(c, name, type, mode, size, err);
-}
-
-/* The bytes of a file that may grow or shrink meanwhile: exactly `size` of them when it is >= 0. */
-static int put_bytes(struct content *c, int fd, int64_t size, struct err *err)
-{
-    OWN_MEM char *chunk = malloc(CHUNK);
-    int64_t done = 0;
-
-    if (!chunk)
-        return err_set(err, ERR_NOMEM, "no memory for an artifact");
-    while (size < 0 || done < size) {
-        size_t want = size < 0 || size - done > CHUNK ? CHUNK : (size_t)(size - done);
-        ssize_t n = read(fd, chunk, want);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return err_set(err, ERR_IO, "cannot read an artifact: %s", strerror(errno));
-        if (n == 0)
-            break;
-        if (content_add(c, chunk, (size_t)n, err) < 0)
-            return -(int)err->code;
-        done += n;
-    }
-    if (size >= 0 && done < size)
-        return err_set(err, ERR_IO, "an artifact became shorter while it was read");
-    return 0;
-}
-
-struct walk {
-    struct content *content;
-    int root;
-};
-
-static int put_dir(const struct walk *w, const char *path, int depth, struct err *err);
-
-static int put_member(const struct walk *w, const char *path, int depth, struct err *err)
-{
-    /* A link that stays inside counts as what it leads to. */
-    struct open_how how = { .flags = O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC,
-                            .resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS };
-    OWN_FD int fd = (int)syscall(SYS_openat2, w->root, path, &how, sizeof how);
-    struct stat st;
-
-    if (fd < 0 || fstat(fd, &st) < 0 || (!S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode)))
-        return err_set(err, ERR_DENIED, "%.200s is a link that leads out of the artifact, a pipe or a "
-                       "device", path);
-    if (S_ISDIR(st.st_mode))
-        return put_dir(w, path, depth + 1, err);
-    if (put_head(w->content, path, '0', st.st_mode, (uint64_t)st.st_size, err) < 0 ||
-        put_bytes(w->content, fd, st.st_size, err) < 0)
-        return -(int)err->code;
-    return put_padding(w->content, (uint64_t)st.st_size, err);
-}
-
-static int by_name(const void *a, const void *b)
-{
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
-struct names {
-    char **at;
-    size_t n;
-};
-
-static void names_done(struct names *l)
-{
-    for (size_t i = 0; i < l->n; i++)
-        free(l->at[i]);
-    free(l->at);
-}
-
-static int read_names(int dir, struct names *out, struct err *err)
-{
-    DIR *d = fdopendir(dir);
-
-    if (!d) {
-        close(dir);
-        return err_set(err, ERR_IO, "cannot read a directory: %s", strerror(errno));
-    }
-    for (const struct dirent *e; (e = readdir(d));) {
-        if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, ".."))
-            continue;
-        char **more = out->n & (out->n - 1) ? out->at
-            : realloc(out->at, (out->n ? 2 * out->n : 1) * sizeof *more);
-        char *name = more ? strdup(e->d_name) : NULL;
-        if (more)
-            out->at = more;
-        if (!name) {
-            closedir(d);
-            return err_set(err, ERR_NOMEM, "no memory for an artifact");
-        }
-        out->at[out->n++] = name;
-    }
-    closedir(d);
-    if (out->n)
-        qsort(out->at, out->n, sizeof *out->at, by_name);
-    return 0;
-}
-
-/* `path` is relative to the root; "": the root itself. */
-static int put_dir(const struct walk *w, const char *path, int depth, struct err *err)
-{
-    __attribute__((cleanup(names_done))) struct names names = { NULL, 0 };
-    struct open_how how = { .flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC,
-                            .resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS };
-    OWN_BUF name = BUF_INIT;
-
-    if (depth > DEPTH_MAX)
-        return err_set(err, ERR_DENIED, "%.200s: an artifact has at most %d levels of directories",
-                       path, DEPTH_MAX);
-    int fd = (int)syscall(SYS_openat2, w->root, *path ? path : ".", &how, sizeof how);
-    if (fd < 0)
-        return err_set(err, ERR_IO, "cannot open %.200s: %s", path, strerror(errno));
-    if (read_names(fd, &names, err) < 0)
-        return -(int)err->code;
-    if (*path) {
-        buf_printf(&name, "%s/", path);
-        if (buf_ok(&name, err) < 0 || put_head(w->content, name.data, '5', 0755, 0, err) < 0)
-            return -(int)err->code;
-    }
-    for (size_t i = 0; i < names.n; i++) {
-        buf_clear(&name);
-        buf_printf(&name, *path ? "%s/%s" : "%s%s", path, names.at[i]);
-        if (buf_ok(&name, err) < 0 || put_member(w, name.data, depth, err) < 0)
-            return -(int)err->code;
-    }
-    return 0;
-}
-
-static int put_tar(struct content *c, int dir, struct err *err)
-{
-    static const char end[2 * BLOCK];
-
-    if (put_dir(&(struct walk){ c, dir }, "", 0, err) < 0)
-        return -(int)err->code;
-    return content_add(c, end, sizeof end, err);
-}
 
 /* ------------------------------------------------------------ artifacts */
 
@@ -240,6 +41,30 @@ int step_bucket(struct server *s, const char *project, char *out, size_t size, s
     return rc;
 }
 
+static int put_bytes(struct content *c, int fd, struct err *err)
+{
+    OWN_MEM char *chunk = malloc(CHUNK);
+
+    if (!chunk)
+        return err_set(err, ERR_NOMEM, "no memory for an artifact");
+    for (;;) {
+        ssize_t n = read(fd, chunk, CHUNK);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return err_set(err, ERR_IO, "cannot read an artifact: %s", strerror(errno));
+        if (n == 0)
+            return 0;
+        if (content_add(c, chunk, (size_t)n, err) < 0)
+            return -(int)err->code;
+    }
+}
+
+static int put_tar(void *content, const void *bytes, size_t n, struct err *err)
+{
+    return content_add(content, bytes, n, err);
+}
+
 static int keep_artifact(struct server *s, const struct leaf *f, const char *bucket,
                          const json_t *output, int fd, bool dir, json_t **out, struct err *err)
 {
@@ -250,7 +75,7 @@ static int keep_artifact(struct server *s, const struct leaf *f, const char *buc
 
     if (!c)
         return err_set(err, ERR_NOMEM, "no memory for an artifact");
-    if ((dir ? put_tar(c, fd, err) : put_bytes(c, fd, -1, err)) < 0)
+    if ((dir ? tar_write(fd, put_tar, c, err) : put_bytes(c, fd, err)) < 0)
         return -(int)err->code;
     snprintf(key, sizeof key, "%s/%s/%s", f->run->id, f->node->id, name);
     struct objects_put put = { .project = f->run->project, .bucket = bucket, .name = key,
@@ -275,7 +100,7 @@ static int artifact_of(struct server *s, const struct leaf *f, const struct step
 {
     const char *name = text_of(output, "name"), *path = text_of(output, "path");
     char bucket[128];
-    json_t *art;
+    json_t *art = NULL;
     bool dir;
     OWN_FD int fd = -1;
 

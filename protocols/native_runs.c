@@ -1,0 +1,240 @@
+/* protocols/native_runs.c - /api/runs: runs of pipelines, begun, looked at, asked for things */
+#include <errno.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/json.h"
+#include "pipelines/catalog.h"
+#include "pipelines/runs.h"
+#include "protocols/native.h"
+#include "server/server.h"
+
+/* The run that the path names, when the token may see it. */
+struct run_name { const char *project, *id; };
+
+static int run_of(const struct request *q, struct run_name *out, struct err *err)
+{
+    *out = (struct run_name){ request_arg(q, "project"), request_arg(q, "id") };
+    return request_allows(q, out->project, err);
+}
+
+/* An experiment is called by its name here, and made when it is not there. */
+static int experiment_of(struct server *s, const char *project, const char *name, json_t **out,
+                         struct err *err)
+{
+    struct err none = { 0 };
+
+    if (!*name)
+        return 0;
+    if (rows_find(s, &rows_experiments, project, "", name, out, &none) == 0)
+        return 0;
+    return experiments_create(s, project, name, "", out, err);
+}
+
+static int create_run(struct request *q, struct err *err)
+{
+    OWN_JSON json_t *doc = NULL, *experiment = NULL;
+    const char *project;
+    json_t *run;
+
+    if (request_json(q, &doc, err) < 0 ||
+        native_project(q, json_string_value(json_object_get(doc, "project")), &project, err) < 0 ||
+        experiment_of(request_server(q), project, text_of(doc, "experiment"), &experiment, err) < 0)
+        return -(int)err->code;
+    const char *pipeline = text_of(doc, "pipeline"), *version = text_of(doc, "version");
+    const json_t *text = json_object_get(doc, "text");
+    const struct run_request r = {
+        .project = project, .name = json_string_value(json_object_get(doc, "name")),
+        .description = text_of(doc, "description"),
+        .experiment = json_string_value(json_object_get(experiment, "id")),
+        .pipeline = *pipeline ? pipeline : NULL, .version = *version ? version : NULL,
+        .parameters = json_object_get(doc, "parameters"), .text = json_string_value(text),
+        .text_n = json_string_length(text), .file = text_of(doc, "file"), .api = "native",
+        .no_cache = json_is_true(json_object_get(doc, "no_cache")),
+        .host_files = !request_project(q),
+    };
+    if (runs_create(request_server(q), &r, &run, err) < 0)
+        return -(int)err->code;
+    return respond_json(q, 201, run);
+}
+
+static int list_runs(struct request *q, struct err *err)
+{
+    const char *named = request_query(q, "project"), *limit = request_query(q, "limit");
+    const char *state = request_query(q, "state"), *archived = request_query(q, "archived");
+    OWN_JSON json_t *filter = state && *state
+        ? json_pack("[{s:s, s:s, s:s}]", "key", "state", "op", "EQUALS", "value", state) : NULL;
+    const struct rows_query query = {
+        .project = named && *named ? named : request_project(q),
+        .parent = request_query(q, "experiment"), .text = request_query(q, "text"),
+        .sort = request_query(q, "sort"), .filter = filter, .token = request_query(q, "token"),
+        .limit = limit ? (int)strtol(limit, NULL, 10) : 0,
+        .archived = archived ? !strcmp(archived, "true") : 0,
+    };
+    OWN_MEM char *next = NULL;
+    json_t *rows;
+    int64_t total;
+
+    if ((query.project && request_allows(q, query.project, err) < 0) ||
+        rows_list(request_server(q), &rows_runs, &query, &rows, &next, &total, err) < 0)
+        return -(int)err->code;
+    return respond_json(q, 200, json_pack("{s:o, s:s, s:I}", "runs", rows, "next", next, "total",
+                                          (json_int_t)total));
+}
+
+static int get_run(struct request *q, struct err *err)
+{
+    struct run_name r;
+    json_t *doc;
+
+    if (run_of(q, &r, err) < 0 || runs_get(request_server(q), r.project, r.id, &doc, err) < 0)
+        return -(int)err->code;
+    return respond_json(q, 200, doc);
+}
+
+static int delete_run(struct request *q, struct err *err)
+{
+    struct run_name r;
+
+    if (run_of(q, &r, err) < 0 || runs_delete(request_server(q), r.project, r.id, err) < 0)
+        return -(int)err->code;
+    return respond_empty(q, 204);
+}
+
+static int terminate_run(struct request *q, struct err *err)
+{
+    struct run_name r;
+
+    if (run_of(q, &r, err) < 0 ||
+        runs_terminate(request_server(q), r.project, r.id, "user", err) < 0)
+        return -(int)err->code;
+    return get_run(q, err);
+}
+
+static int retry_run(struct request *q, struct err *err)
+{
+    struct run_name r;
+
+    if (run_of(q, &r, err) < 0 || runs_retry(request_server(q), r.project, r.id, err) < 0)
+        return -(int)err->code;
+    return get_run(q, err);
+}
+
+static int archive(struct request *q, bool to, struct err *err)
+{
+    struct run_name r;
+
+    if (run_of(q, &r, err) < 0 || runs_archive(request_server(q), r.project, r.id, to, err) < 0)
+        return -(int)err->code;
+    return get_run(q, err);
+}
+
+static int archive_run(struct request *q, struct err *err)
+{
+    return archive(q, true, err);
+}
+
+static int unarchive_run(struct request *q, struct err *err)
+{
+    return archive(q, false, err);
+}
+
+/* ?node=: one that is suspended; else all that are. */
+static int resume_run(struct request *q, struct err *err)
+{
+    const char *node = request_query(q, "node");
+    struct run_name r;
+
+    if (run_of(q, &r, err) < 0 ||
+        runs_resume(request_server(q), r.project, r.id, node && *node ? node : NULL, err) < 0)
+        return -(int)err->code;
+    return get_run(q, err);
+}
+
+static int get_nodes(struct request *q, struct err *err)
+{
+    struct run_name r;
+    json_t *nodes;
+
+    if (run_of(q, &r, err) < 0 || runs_nodes(request_server(q), r.project, r.id, &nodes, err) < 0)
+        return -(int)err->code;
+    return respond_json(q, 200, json_pack("{s:o}", "nodes", nodes));
+}
+
+static int get_events(struct request *q, struct err *err)
+{
+    const char *after = request_query(q, "after");
+    struct run_name r;
+    json_t *events;
+
+    if (run_of(q, &r, err) < 0 ||
+        runs_events(request_server(q), r.project, r.id, after ? strtoll(after, NULL, 10) : 0,
+                    &events, err) < 0)
+        return -(int)err->code;
+    return respond_json(q, 200, json_pack("{s:o}", "events", events));
+}
+
+static int get_explanation(struct request *q, struct err *err)
+{
+    struct run_name r;
+    json_t *steps;
+
+    if (run_of(q, &r, err) < 0 ||
+        runs_explain(request_server(q), r.project, r.id, &steps, err) < 0)
+        return -(int)err->code;
+    return respond_json(q, 200, json_pack("{s:o}", "steps", steps));
+}
+
+static int get_text(struct request *q, struct err *err)
+{
+    struct run_name r;
+    OWN_MEM char *text = NULL;
+    size_t n;
+
+    if (run_of(q, &r, err) < 0 ||
+        runs_text(request_server(q), r.project, r.id, &text, &n, NULL, err) < 0)
+        return -(int)err->code;
+    return respond_bytes(q, 200, "text/plain; charset=utf-8", text, n);
+}
+
+/* As bytes for a download: a page that a step made never runs as one of ours. */
+static int get_artifact(struct request *q, struct err *err)
+{
+    OWN_JSON json_t *art = NULL;
+    struct run_name r;
+    struct stat st;
+    OWN_FD int fd = -1;
+
+    if (run_of(q, &r, err) < 0 ||
+        runs_artifact(request_server(q), r.project, r.id, request_arg(q, "node"),
+                      request_arg(q, "name"), &art, &fd, err) < 0)
+        return -(int)err->code;
+    if (fstat(fd, &st) < 0)
+        return err_set(err, ERR_IO, "cannot read the artifact: %s", strerror(errno));
+    respond_header(q, "Content-Disposition", "attachment");
+    respond_header(q, "X-Content-Type-Options", "nosniff");
+    respond_file(q, 200, "application/octet-stream", fd, 0, (uint64_t)st.st_size);
+    fd = -1;
+    return 0;
+}
+
+static const struct http_route routes[] = {
+    { "GET", "/api/runs", HTTP_WAITS, list_runs, NULL },
+    { "POST", "/api/runs", HTTP_WAITS, create_run, NULL },
+    { "GET", "/api/runs/{project}/{id}", HTTP_WAITS, get_run, NULL },
+    { "DELETE", "/api/runs/{project}/{id}", HTTP_WAITS, delete_run, NULL },
+    { "POST", "/api/runs/{project}/{id}/terminate", HTTP_WAITS, terminate_run, NULL },
+    { "POST", "/api/runs/{project}/{id}/retry", HTTP_WAITS, retry_run, NULL },
+    { "POST", "/api/runs/{project}/{id}/archive", HTTP_WAITS, archive_run, NULL },
+    { "POST", "/api/runs/{project}/{id}/unarchive", HTTP_WAITS, unarchive_run, NULL },
+    { "POST", "/api/runs/{project}/{id}/resume", HTTP_WAITS, resume_run, NULL },
+    { "GET", "/api/runs/{project}/{id}/nodes", HTTP_WAITS, get_nodes, NULL },
+    { "GET", "/api/runs/{project}/{id}/events", HTTP_WAITS, get_events, NULL },
+    { "GET", "/api/runs/{project}/{id}/explain", HTTP_WAITS, get_explanation, NULL },
+    { "GET", "/api/runs/{project}/{id}/text", HTTP_WAITS, get_text, NULL },
+    { "GET", "/api/runs/{project}/{id}/nodes/{node}/artifacts/{name}", HTTP_WAITS, get_artifact,
+      NULL },
+    { 0 }
+};
+
+const struct protocol protocol_native_runs = { "runs", routes, native_error };
