@@ -91,22 +91,6 @@ static int put_input(struct argo *c, json_t *inputs, const struct value *v, cons
     return argo_put_text(c, in, "default", argo_get(from, "default"));
 }
 
-static int put_run_artifact(struct argo *c, json_t *list, const struct value *v)
-{
-    const char *name;
-    json_t *source;
-
-    if (argo_check_map(c, v, ARGO_ARTIFACT) < 0 || argo_name(c, v, true, &name) < 0 ||
-        argo_artifact_source(c, v, &source) < 0)
-        return -(int)c->err->code;
-    if (!source)
-        return argo_refuse(c, v, "says not where artifact \"%s\" comes from: raw, http or gcs",
-                           name);
-    argo_put(c, source, "name", json_string(name));
-    argo_put_item(c, list, source);
-    return 0;
-}
-
 static int put_arguments(struct argo *c, const struct value *metadata)
 {
     const struct value *arguments = argo_get(c->spec, "arguments"), *v;
@@ -126,12 +110,7 @@ static int put_arguments(struct argo *c, const struct value *metadata)
             return -(int)c->err->code;
     if (argo_list(c, arguments, "artifacts", &v) < 0)
         return -(int)c->err->code;
-    json_t *artifacts = v ? json_array() : NULL;
-    if (artifacts)
-        argo_put(c, c->flow, "artifacts", artifacts);
-    for (; v; v = v->next)
-        if (put_run_artifact(c, artifacts, v) < 0)
-            return -(int)c->err->code;
+    c->artifacts = v;
     return 0;
 }
 
@@ -240,16 +219,10 @@ static int put_exit(struct argo *c)
             return argo_refuse(c, h, "not supported: of hooks only \"exit\" is run, and one of it");
         if (argo_check_map(c, h, ARGO_HOOK) < 0 || argo_word(c, h, "template", &template) < 0)
             return -(int)c->err->code;
-        if (argo_get(h, "expression"))
-            return argo_refuse(c, argo_get(h, "expression"), "not supported here; use \"when\" in "
-                               "steps of the exit handler");
+        if (argo_get(h, "expression") || argo_get(h, "arguments"))
+            return argo_refuse(c, h, "not supported: an exit handler with arguments or an "
+                               "expression; make it steps that have them");
         argo_put(c, c->flow, "exit", json_string(template));
-        json_t *arguments = argo_get(h, "arguments") ? json_object() : NULL;
-        if (!arguments)
-            continue;
-        argo_put(c, c->flow, "exit_arguments", arguments);
-        if (argo_put_arguments(c, arguments, argo_get(h, "arguments")) < 0)
-            return -(int)c->err->code;
     }
     return 0;
 }
@@ -354,6 +327,34 @@ static int put_templates(struct argo *c, const struct value *spec)
     return 0;
 }
 
+/* Artifacts of the run are what the first template has when nothing else is given. */
+static int put_run_artifacts(struct argo *c, const char *start)
+{
+    const json_t *inputs = json_object_get(json_object_get(c->templates, start), "inputs");
+    const char *name, *key, *own;
+    json_t *in, *part;
+    size_t i;
+
+    for (const struct value *v = c->artifacts; v; v = v->next) {
+        json_t *from;
+        if (argo_check_map(c, v, ARGO_ARTIFACT) < 0 || argo_name(c, v, true, &name) < 0 ||
+            argo_artifact_source(c, v, &from) < 0)
+            return -(int)c->err->code;
+        OWN_JSON json_t *source = from;
+        if (!json_object_get(source, "raw") && !json_object_get(source, "uri"))
+            return argo_refuse(c, v, "says not where artifact \"%s\" comes from: raw, http or gcs",
+                               name);
+        json_array_foreach(json_object_get(inputs, "artifacts"), i, in) {
+            own = json_string_value(json_object_get(in, "name"));
+            if (!own || strcmp(own, name) != 0)
+                continue;
+            json_object_foreach(source, key, part)
+                argo_put(c, in, key, json_incref(part));
+        }
+    }
+    return 0;
+}
+
 static int compile(struct argo *c, const struct value *doc)
 {
     const struct value *spec = argo_get(doc, "spec");
@@ -371,7 +372,10 @@ static int compile(struct argo *c, const struct value *doc)
     argo_put(c, c->flow, "entry", json_string(entry));
     if (put_arguments(c, argo_get(doc, "metadata")) < 0 || put_limits(c) < 0 ||
         put_labels_from(c) < 0 || put_exit(c) < 0 || argo_put_volumes(c, c->flow, spec) < 0 ||
-        put_claims(c) < 0 || put_templates(c, spec) < 0)
+        put_claims(c) < 0 || put_templates(c, spec) < 0 || put_run_artifacts(c, entry) < 0)
+        return -(int)c->err->code;
+    const char *at_end = json_string_value(json_object_get(c->flow, "exit"));
+    if (at_end && put_run_artifacts(c, at_end) < 0)
         return -(int)c->err->code;
     return c->failed ? 0 : argo_check(c);
 }

@@ -210,10 +210,9 @@ static const char *unfilled(const json_t *template, const json_t *parameters,
     return NULL;
 }
 
-static int check_call(struct argo *c, const struct argo_scope *s, const json_t *task,
-                      const json_t *call)
+static int check_call(struct argo *c, const struct argo_scope *s, const json_t *task)
 {
-    const char *name = text_of(call, "template"), *kind;
+    const char *name = text_of(task, "template"), *kind;
     const json_t *template = json_object_get(c->templates, name);
 
     if (!template) {
@@ -226,8 +225,8 @@ static int check_call(struct argo *c, const struct argo_scope *s, const json_t *
                            near.word ? "; did you mean \"" : "", near.word ? near.word : "",
                            near.word ? "\"?" : "");
     }
-    const char *missing = unfilled(template, json_object_get(call, "parameters"),
-                                   json_object_get(call, "artifacts"), &kind);
+    const char *missing = unfilled(template, json_object_get(task, "parameters"),
+                                   json_object_get(task, "artifacts"), &kind);
     if (missing)
         return refuse_task(c, s, task, "template \"%.60s\" needs %s \"%.60s\"; give it in "
                            "arguments, or a default in the template", name, kind, missing);
@@ -259,11 +258,9 @@ static int check_dag(struct argo *c, struct argo_scope *s)
 
     if (number_tasks(c, s) < 0 || link_tasks(c, s) < 0 || check_cycles(c, s) < 0)
         return -(int)c->err->code;
-    json_array_foreach(tasks_of(s), i, task) {
-        const json_t *exit = json_object_get(task, "exit");
-        if (check_call(c, s, task, task) < 0 || (exit && check_call(c, s, task, exit) < 0))
+    json_array_foreach(tasks_of(s), i, task)
+        if (check_call(c, s, task) < 0)
             return -(int)c->err->code;
-    }
     return check_target(c, s);
 }
 
@@ -312,7 +309,7 @@ static int check_ends(struct argo *c)
 
 /* ------------------------------------------------------------------ the run's own templates */
 
-static int check_start(struct argo *c, const char *key, const char *as, bool arguments)
+static int check_start(struct argo *c, const char *key, const char *as)
 {
     const char *name = json_string_value(json_object_get(c->flow, key)), *kind;
     const json_t *template = name ? json_object_get(c->templates, name) : NULL;
@@ -322,19 +319,12 @@ static int check_start(struct argo *c, const char *key, const char *as, bool arg
         return 0;
     if (!template)
         return argo_refuse(c, at, "there is no template \"%.60s\"", name);
-    OWN_JSON json_t *parameters = json_object(), *artifacts = json_object();
+    OWN_JSON json_t *parameters = json_object();
     json_t *in;
     size_t i;
     json_array_foreach(json_object_get(c->flow, "inputs"), i, in)
         argo_put(c, parameters, text_of(in, "name"), json_true());
-    json_array_foreach(json_object_get(c->flow, "artifacts"), i, in)
-        argo_put(c, artifacts, text_of(in, "name"), json_true());
-    if (arguments) {
-        const json_t *more = json_object_get(c->flow, "exit_arguments");
-        json_object_update(parameters, json_object_get(more, "parameters"));
-        json_object_update(artifacts, json_object_get(more, "artifacts"));
-    }
-    const char *missing = unfilled(template, parameters, artifacts, &kind);
+    const char *missing = unfilled(template, parameters, NULL, &kind);
     if (missing)
         return argo_refuse(c, at, "template \"%.60s\" needs %s \"%.60s\", which is none of "
                            "spec.arguments", name, kind, missing);
@@ -460,7 +450,7 @@ static int look_task(struct looking *l, const char *path, bool steps)
     int a = l->use->task ? number_of(s, text_of(l->use->task, "name")) : -1;
     if (a >= 0 && a != b && !comes_before(l, s, a, b))
         return no(l, "task \"%s\" may not have run by then; depend on it", name);
-    if (a == b && !json_object_get(l->use->task, "exit"))
+    if (a == b)
         return no(l, "\"%s\" is the task itself", name);
     const json_t *task = json_array_get(tasks_of(s), (size_t)b);
     const json_t *template = json_object_get(l->c->templates, text_of(task, "template"));
@@ -632,8 +622,8 @@ int argo_check(struct argo *c)
 {
     long walked = 0;
 
-    if (check_start(c, "entry", "entrypoint", false) < 0 ||
-        check_start(c, "exit", argo_get(c->spec, "onExit") ? "onExit" : "hooks", true) < 0)
+    if (check_start(c, "entry", "entrypoint") < 0 ||
+        check_start(c, "exit", argo_get(c->spec, "onExit") ? "onExit" : "hooks") < 0)
         return -(int)c->err->code;
     for (struct argo_scope *s = c->scopes; s; s = s->next)
         if ((dag_of(s) && check_dag(c, s) < 0) || check_step(c, s) < 0)

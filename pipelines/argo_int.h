@@ -44,6 +44,7 @@ struct argo {
     const char *name;           /* of the text */
     struct err *err;
     const struct value *spec, *defaults;        /* defaults: templateDefaults, may be NULL */
+    const struct value *artifacts;              /* of the run: the first, or NULL */
     json_t *flow, *templates;
     struct argo_scope *scopes, *last;
     struct argo_scope *scope;   /* being compiled */
@@ -102,11 +103,13 @@ int argo_put_text(struct argo *c, json_t *object, const char *key, const struct 
 /* {name: text} of a map. */
 int argo_put_labels(struct argo *c, json_t *object, const char *key, const struct value *map);
 
+/* An expression as a VALUE or ARTREF, noted for the check. */
+json_t *argo_expression(struct argo *c, const struct value *v);
+
 void argo_note(struct argo *c, enum argo_use_kind kind, const struct value *at, const char *text);
 
 /* "30", "30s", "1h30m" -> seconds; a VALUE when there are tags in it. */
 int argo_put_seconds(struct argo *c, json_t *object, const char *key, const struct value *v);
-int argo_seconds(const char *text, double *out);                /* 1: it is one */
 /* "500m", "2Gi" */
 int argo_quantity(const char *text, double *out);               /* 1: it is one */
 /* "P1DT2H" -> seconds */

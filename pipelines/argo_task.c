@@ -18,12 +18,7 @@ static int put_parameters(struct argo *c, json_t *object, const struct value *fi
             return argo_refuse(c, v, "parameter \"%s\" is given twice", name);
         const struct value *value = value_find(v, "value"), *from = argo_get(v, "valueFrom"), *x;
         if (!value && from && (x = argo_get(from, "expression"))) {
-            argo_note(c, ARGO_EXPRESSION, x, x->text ? x->text : "");
-            char *tag = NULL;
-            if (asprintf(&tag, "{{=%s}}", x->text ? x->text : "") < 0)
-                tag = NULL;
-            argo_put(c, object, name, tag ? json_pack("{s:s}", "text", tag) : NULL);
-            free(tag);
+            argo_put(c, object, name, argo_expression(c, x));
             continue;
         }
         if (!value && from && (x = argo_get(from, "parameter")))
@@ -191,37 +186,16 @@ static int put_continue(struct argo *c, json_t *task, const struct value *v)
     return 0;
 }
 
-/* hooks.exit, and onExit before there were hooks: a template that runs when the task has ended. */
-static int put_exit(struct argo *c, json_t *task, const struct value *v)
+/* hooks, and onExit before there were hooks: templates that follow what a task does. */
+static int refuse_hooks(struct argo *c, const struct value *v)
 {
-    const struct value *hooks = argo_get(v, "hooks"), *old = argo_get(v, "onExit");
+    const struct value *hooks = argo_get(v, "hooks"), *on = argo_get(v, "onExit");
 
-    if (old) {
-        json_t *exit = json_object();
-        argo_put(c, task, "exit", exit);
-        return argo_put_text(c, exit, "template", old) < 0 ? -(int)c->err->code
-                                                           : argo_put_arguments(c, exit, NULL);
-    }
-    if (!hooks)
+    if (hooks && hooks->kind == VALUE_MAP && !hooks->child)
         return 0;
-    if (hooks->kind != VALUE_MAP)
-        return argo_refuse(c, hooks, "must be a map");
-    for (const struct value *h = hooks->child; h; h = h->next) {
-        if (strcmp(h->key, "exit") != 0)
-            return argo_refuse(c, h, "not supported: of hooks only \"exit\" is run; use a task "
-                               "with depends or when");
-        const char *template;
-        if (argo_check_map(c, h, ARGO_HOOK) < 0 || argo_word(c, h, "template", &template) < 0)
-            return -(int)c->err->code;
-        json_t *exit = json_pack("{s:s}", "template", template);
-        argo_put(c, task, "exit", exit);
-        const struct value *x = argo_get(h, "expression");
-        if (x)
-            argo_note(c, ARGO_EXPRESSION, x, x->text ? x->text : "");
-        if (argo_put_text(c, exit, "expression", x) < 0 ||
-            argo_put_arguments(c, exit, argo_get(h, "arguments")) < 0)
-            return -(int)c->err->code;
-    }
+    if (on || hooks)
+        return argo_refuse(c, on ? on : hooks, "not supported: hooks of a task are not run; use a "
+                           "task with depends (\"a.Succeeded || a.Failed\"), or spec.onExit");
     return 0;
 }
 
@@ -258,7 +232,7 @@ static int put_task(struct argo *c, json_t *tasks, const struct value *v, enum a
     if (rc == 0)
         rc = put_continue(c, task, v);
     if (rc == 0)
-        rc = put_exit(c, task, v);
+        rc = refuse_hooks(c, v);
     c->task = NULL;
     *out = task;
     return rc;

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "pipelines/argo_int.h"
-#include "spec/json.h"
 
 #define KFP "pipelines.kubeflow.org/"
 
@@ -108,12 +107,13 @@ static int put_output(struct argo *c, json_t *list, const struct value *v)
         return -(int)c->err->code;
     if ((x = argo_get(from, "path")) && argo_path(c, x, "an output") < 0)
         return -(int)c->err->code;
+    if ((x = argo_get(from, "configMapKeyRef")))
+        return argo_refuse(c, x, "is for inputs; an output is made by the template");
     if ((x = argo_get(from, "expression")))
-        argo_note(c, ARGO_EXPRESSION, x, x->text);
+        argo_put(c, p, "value", argo_expression(c, x));
     if (argo_put_value(c, p, "path", argo_get(from, "path")) < 0 ||
         argo_put_value(c, p, "json_path", argo_get(from, "jsonPath")) < 0 ||
         argo_put_value(c, p, "value", argo_get(from, "parameter")) < 0 ||
-        argo_put_text(c, p, "expression", x) < 0 || put_config(c, p, from) < 0 ||
         argo_put_value(c, p, "default", value_find(from, "default")) < 0)
         return -(int)c->err->code;
     if (argo_get(from, "supplied"))
@@ -187,8 +187,7 @@ int argo_artifact_source(struct argo *c, const struct value *a, json_t **out)
         argo_note(c, ARGO_FROM, v, v->text);
         *out = from_tag(v->text);
     } else if ((v = argo_get(a, "fromExpression"))) {
-        argo_note(c, ARGO_EXPRESSION, v, v->text);
-        *out = json_pack("{s:s}", "expression", v->text);
+        *out = argo_expression(c, v);
     } else if ((v = argo_get(a, "raw"))) {
         *out = json_object();
         const struct value *data = value_find(v, "data");
@@ -196,8 +195,6 @@ int argo_artifact_source(struct argo *c, const struct value *a, json_t **out)
     } else if (argo_get(a, "http") || argo_get(a, "gcs")) {
         rc = source_uri(c, a, argo_get(a, "http") ? "http" : "gcs", out);
     }
-    if (rc == 0 && *out && (v = argo_get(a, "subPath")))
-        rc = argo_put_value(c, *out, "sub", v);
     if (rc < 0) {
         json_decref(*out);
         *out = NULL;
@@ -214,18 +211,6 @@ static int put_archive(struct argo *c, json_t *a, const struct value *v)
     const struct value *strategy = gc ? argo_get(gc, "strategy") : NULL;
     if (strategy && strcmp(strategy->text, "OnWorkflowCompletion") == 0)
         return argo_refuse(c, strategy, "not supported: artifacts stay as long as their run");
-    return 0;
-}
-
-static int put_mode(struct argo *c, json_t *a, const struct value *v)
-{
-    OWN_JSON json_t *mode = v ? value_json(v) : NULL;
-
-    if (!v)
-        return 0;
-    if (!json_is_integer(mode) || json_integer_value(mode) < 0 || json_integer_value(mode) > 07777)
-        return argo_refuse(c, v, "must be the rights of a file, such as 0755");
-    argo_put(c, a, "mode", json_incref(mode));
     return 0;
 }
 
@@ -247,8 +232,6 @@ static int put_artifact(struct argo *c, json_t *list, const struct value *v, boo
         return -(int)c->err->code;
     if (optional)
         argo_put(c, a, "optional", json_true());
-    if (put_mode(c, a, argo_get(v, "mode")) < 0)
-        return -(int)c->err->code;
     /* Where the server keeps an output is its own business, unless a store is named. */
     if (output && s3 && s3->n == 1 && argo_get(s3, "key"))
         return 0;
@@ -259,7 +242,7 @@ static int put_artifact(struct argo *c, json_t *list, const struct value *v, boo
         return -(int)c->err->code;
     const char *key;
     json_t *value;
-    if (output && source && !json_object_get(source, "expression"))
+    if (output && source)
         argo_put(c, a, "value", source);
     else if (source) {
         json_object_foreach(source, key, value)
@@ -338,8 +321,6 @@ static int put_backoff(struct argo *c, json_t *retry, const struct value *b)
         return -(int)c->err->code;
     if (!(v = argo_get(b, "factor")))
         return 0;
-    if (v->kind == VALUE_SCALAR && argo_has_tags(v->text))
-        return argo_put_value(c, retry, "factor", v);
     if (argo_whole(c, v, &factor) < 0)
         return -(int)c->err->code;
     argo_put(c, retry, "factor", json_integer(factor));
@@ -361,14 +342,9 @@ static int put_retry(struct argo *c, json_t *body, const struct value *r)
                               "factor", 1, "max_s", 0);
     argo_put(c, body, "retry", retry);
     if ((v = argo_get(r, "limit"))) {
-        if (v->kind == VALUE_SCALAR && argo_has_tags(v->text)) {
-            if (argo_put_value(c, retry, "limit", v) < 0)
-                return -(int)c->err->code;
-        } else {
-            if (argo_whole(c, v, &limit) < 0)
-                return -(int)c->err->code;
-            argo_put(c, retry, "limit", json_integer(limit));
-        }
+        if (argo_whole(c, v, &limit) < 0)
+            return -(int)c->err->code;
+        argo_put(c, retry, "limit", json_integer(limit));
     }
     if ((v = argo_get(r, "retryPolicy"))) {
         int i = 0;
@@ -434,11 +410,15 @@ static int put_limits(struct argo *c, json_t *body, const struct value *t)
 {
     const struct value *timeout = argo_get(t, "timeout"), *v;
     long long n;
-    bool fast = true;
+    bool fast = false;
 
-    if (argo_put_seconds(c, body, "deadline_s", timeout ? timeout
-                                                        : argo_get(t, "activeDeadlineSeconds")) < 0)
+    if (!timeout)
+        timeout = argo_get(t, "activeDeadlineSeconds");
+    if (argo_put_seconds(c, body, "deadline_s", timeout) < 0)
         return -(int)c->err->code;
+    if (json_is_object(json_object_get(body, "deadline_s")) &&
+        (argo_get(t, "dag") || argo_get(t, "steps")))
+        return argo_refuse(c, timeout, "not supported: of dag and steps the timeout is a number");
     if ((v = argo_get(t, "parallelism"))) {
         if (argo_whole(c, v, &n) < 0)
             return -(int)c->err->code;
@@ -448,8 +428,9 @@ static int put_limits(struct argo *c, json_t *body, const struct value *t)
     }
     if (argo_bool(c, t, "failFast", &fast) < 0)
         return -(int)c->err->code;
-    if (argo_get(t, "failFast"))
-        argo_put(c, body, "fail_fast", json_boolean(fast));
+    if (argo_get(t, "failFast") && fast && argo_get(t, "steps"))
+        return argo_refuse(c, argo_get(t, "failFast"), "not supported: steps of a group that began "
+                           "are not stopped when one fails");
     return put_retry(c, body, argo_get(t, "retryStrategy"));
 }
 

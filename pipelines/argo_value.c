@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "pipelines/flow.h"
 #include "spec/json.h"
 #include "spec/scan.h"
 
@@ -168,6 +169,19 @@ int argo_value(struct argo *c, const struct value *v, json_t **out)
     return 0;
 }
 
+json_t *argo_expression(struct argo *c, const struct value *v)
+{
+    const char *text = v->kind == VALUE_SCALAR ? v->text : "";
+    OWN_MEM char *tag = NULL;
+
+    argo_note(c, ARGO_EXPRESSION, v, text);
+    if (asprintf(&tag, argo_has_tags(text) ? "%s" : "{{=%s}}", text) < 0) {
+        tag = NULL;
+        c->failed = true;
+    }
+    return json_pack("{s:s}", "text", tag ? tag : "");
+}
+
 int argo_put_value(struct argo *c, json_t *object, const char *key, const struct value *v)
 {
     json_t *value;
@@ -250,7 +264,7 @@ static const struct { const char *word; double factor; } units[] = {
     { "d", 86400 },
 };
 
-int argo_seconds(const char *text, double *out)
+int flow_seconds(const char *text, double *out)
 {
     double sum = 0, n;
 
@@ -339,7 +353,7 @@ int argo_put_seconds(struct argo *c, json_t *object, const char *key, const stru
         return argo_refuse(c, v, "must be a duration");
     if (argo_has_tags(v->text))
         return argo_put_value(c, object, key, v);
-    if (!argo_seconds(v->text, &seconds))
+    if (!flow_seconds(v->text, &seconds))
         return argo_refuse(c, v, "\"%.40s\" is no duration: write 30, \"30s\", \"5m\" or \"1h30m\"",
                            v->text);
     argo_put(c, object, key, seconds == floor(seconds) && seconds < 1e15

@@ -16,16 +16,15 @@
  *   description?
  *   entry        name of the template that is the run
  *   exit?        name of a template that runs at the end, whatever happened
- *   exit_arguments?  {"parameters": {}, "artifacts": {}} of that template, as in a TASK
+ *                Of both, inputs are those of the run with the same name.
  *   inputs       of the run: [{name, type, default?, optional?, description?, enum?: [any],
  *                config?: {name: VALUE, key, optional?} (value of a config map)}]; type is STRING
  *                NUMBER_INTEGER NUMBER_DOUBLE BOOLEAN LIST STRUCT. Argo: values are texts, and
  *                the type says only what a form should ask for. optional: may stay without value
- *   artifacts?   of the run (spec.arguments.artifacts): [{name, raw? | uri?}]
  *   parallelism  steps at once, 0: no limit;  deadline_s  0: none;  ttl_s?
  *   volumes?     [VOLUME] that every step may mount
  *   claims?      [{name, size}]: made when the run begins, removed when it has ended
- *   labels?, annotations?   {name: text};  metrics of other systems are none of them
+ *   labels?, annotations?   {name: text}
  *   templates    {name: TEMPLATE}
  *
  * TEMPLATE
@@ -33,20 +32,20 @@
  *   inputs       {parameters: [{name, default?: VALUE, type?, enum?: [text],
  *                              config?: {name: VALUE, key, optional?}}],
  *                 artifacts: [{name, path?, optional?, raw?: VALUE, uri?: VALUE, type?,
- *                              archive?: false, mode?: n}]}
+ *                              archive?: false}]}
  *   outputs      {parameters: [{name, path | value: VALUE | first: [VALUE] | json_path |
- *                              expression: text | supplied: true, default?, type?, global?: name}],
- *                 artifacts: [{name, path | value: ARTREF | first: [ARTREF] | expression: text,
- *                              optional?, type?, archive?: false, global?: name}]}
+ *                              supplied: true, default?, type?, global?: name}],
+ *                 artifacts: [{name, path | value: ARTREF | first: [ARTREF], optional?, type?,
+ *                              archive?: false, global?: name}]}
  *                first: the first whose task ran. supplied: by who resumes a suspended step.
  *                global: also workflow.outputs.parameters.NAME (artifacts.NAME) from then on
- *   parallelism?, fail_fast? (false: with parallelism), deadline_s? (or a VALUE), display?,
+ *   parallelism?, deadline_s? (of leaves also a VALUE that comes to a duration), display?: VALUE,
  *   labels?, annotations?
- *   retry?       {limit: n (-1: no limit) | VALUE, policy: OnFailure | Always | OnError |
- *                OnTransientError, backoff_s, factor, max_s, expression?: text}
+ *   retry?       {limit: n (-1: no limit), policy: OnFailure | Always | OnError |
+ *                OnTransientError, backoff_s, factor, max_s, cap_s?, expression?: text}
  *   cache?       {enabled: bool, staleness_s?: n}
  *   and one of
- *   dag          {tasks: [TASK], fail_fast: bool, target?: text, style?: "steps"}
+ *   dag          {tasks: [TASK], fail_fast: bool, target?: VALUE, style?: "steps"}
  *                Steps of Argo too: a task of one group comes after all of the group before.
  *   step         STEP
  *   resource     {action: create|get|patch|delete|apply|replace, manifest: VALUE, success?: text,
@@ -56,9 +55,10 @@
  *
  * STEP           {image: VALUE, command: [VALUE], args: [VALUE], script?: VALUE, cwd?: VALUE,
  *                 env: [{name, value: VALUE | secret: {name, key, optional} |
- *                        config: {name, key, optional} | field: text | resource: text}],
+ *                        config: {name, key, optional} | field: text}],
  *                 env_from?: [{secret | config: name, prefix?, optional?}],
- *                 resources?: {cpu: n, memory: bytes, gpu: n},
+ *                 resources?: {cpu: n, memory: bytes, gpu: n: what it may use at most,
+ *                              requests?: {the same: what it asks for}},
  *                 mounts?: [{path: VALUE, volume: name, sub?: VALUE, read_only?}],
  *                 volumes?: [VOLUME], init?: [STEP], sidecars?: [STEP], name? (of these two),
  *                 executor?: {} (ir)}
@@ -69,8 +69,7 @@
  *                 parameters: {name: VALUE}, artifacts: {name: ARTREF}, when?: text,
  *                 loop?: {items: VALUE | sequence: {start?, end?, count?: VALUE, format?},
  *                         parallelism?: n, item?: name (ir)},
- *                 continue_on?: {failed: bool, error: bool}, always?: bool (ir),
- *                 exit?: TASK-LIKE {template, parameters, artifacts, when?} run when it has ended}
+ *                 continue_on?: {failed: bool, error: bool}, always?: bool (ir)}
  *                depends: a boolean expression over task names with .Succeeded .Failed .Errored
  *                .Skipped .Omitted .Daemoned .AnySucceeded .AllFailed; `after` has the names in it.
  *                always: runs also when what it comes after failed.
@@ -78,10 +77,11 @@
  *                {"json": constant} | {"input": name} | {"task": T, "output": name} |
  *                {"item": "" or key} | {"collected": T, "output": name} (a list, of all
  *                iterations) | {"status": T} (ir) | {"format": "of ir with {{$...}}"}; a JSON text
- *                stands for {"json": text}
+ *                stands for {"json": text}. As in Argo, a tag that begins with none of inputs
+ *                outputs tasks steps workflow item pod node retries lastRetry is no tag and stays.
  * ARTREF         {"input": name} | {"task": T, "output": name} | {"collected": T, "output": name} |
- *                {"text": "{{...}} of argo's from"} | {"expression": text} (fromExpression) |
- *                {"raw": VALUE} | {"uri": VALUE}; argo: also "sub": VALUE (a path below it)
+ *                {"text": "{{...}} of argo's from, {{=...}} of fromExpression"} | {"raw": VALUE} |
+ *                {"uri": VALUE}
  */
 #ifndef MUSTER_PIPELINES_FLOW_H
 #define MUSTER_PIPELINES_FLOW_H
@@ -93,6 +93,9 @@
  * text in messages: "pipeline.yaml:12: templates[2].dag.tasks[0].template: ...". Which language
  * it is, its content says. ERR_INVALID: the text is wrong, or asks for what is not there. */
 int flow_compile(const char *name, const char *text, size_t n, json_t **out, struct err *err);
+
+/* A duration as people write it: "30", "30s", "1h30m". 1: it is one. */
+int flow_seconds(const char *text, double *out);
 
 /* One language each; a document is a tree that knows its lines. `platform` may be NULL. */
 int argo_compile(struct value *doc, const char *name, json_t **out, struct err *err);

@@ -11,22 +11,26 @@ static void vertex_ended(struct run_graph *g, struct vertex *v)
 {
     struct vertex *parent = vertex_parent(v), *dag = v->home;
 
+    bool counted = v->counted;
     take_globals(g, v);
-    if (v->counted) {
+    if (counted) {
         v->counted = false;
         dag->dag->active--;
         if (parent->loop)
             parent->loop->active--;
     }
-    if (!parent) {
+    if (!parent)
         return;
-    } else if (parent->n.kind == NODE_RETRY) {
+    bool halts = dag && dag->tmpl->halt && counted && node_failed(v->n.phase);
+    if (parent->n.kind == NODE_RETRY) {
         retry_ended(g, parent, v);
     } else if (parent->n.kind == NODE_TASK_GROUP) {
         loop_ended(g, parent, v);
     } else if (v->n.kind != NODE_STEP_GROUP && dag->dag->slots[v->slot].v == v) {
         dag_task_ended(g, dag, v->slot);
     }
+    if (halts && !node_phase_ended(dag->n.phase))
+        graph_halt(g, dag);
     if (dag && dag->dag->queue_n)
         dag_pump(g, dag);
 }
@@ -36,12 +40,29 @@ static bool over(const struct run_graph *g)
     return !g->root || node_phase_ended(g->root->n.phase);
 }
 
+/* Arguments of the exit handler: its own, else the parameters of the run by name. */
+static int exit_inputs(struct run_graph *g, const struct tmpl *t, json_t **out, struct err *err)
+{
+    struct scope s = { .g = g };
+    const json_t *arguments = json_object_get(g->flow, "exit_arguments");
+    OWN_JSON json_t *given = json_copy(g->parameters);
+    const char *key;
+    json_t *value;
+    json_object_foreach (json_object_get(arguments, "parameters"), key, value) {
+        json_t *v = NULL;
+        if (value_get(&s, value, &v, err) < 0)
+            return err_add(err, "parameter \"%s\"", key);
+        if (v)
+            json_object_set_new(given, key, v);
+    }
+    return inputs_get(&s, given, json_object_get(arguments, "artifacts"), t, NULL, out, err);
+}
+
 /* The root has ended: the exit handler's turn. */
 static void exit_begin(struct run_graph *g)
 {
     const char *name = json_string_value(json_object_get(g->flow, "exit"));
     const struct tmpl *t = name ? graph_template(g, name) : NULL;
-    struct scope s = { .g = g };
     struct err err = { 0 };
     json_t *inputs = NULL;
     char *own = NULL;
@@ -49,7 +70,7 @@ static void exit_begin(struct run_graph *g)
     g->exit_done = true;
     if (!t || asprintf(&own, "%s.onExit", g->root->n.name) < 0)
         return;
-    if (inputs_get(&s, g->parameters, NULL, t, NULL, &inputs, &err) < 0) {
+    if (exit_inputs(g, t, &inputs, &err) < 0) {
         struct vertex *v = vertex_make(g, NULL, own, NODE_SKIPPED_TASK);
         if (!v)
             return;
@@ -93,10 +114,12 @@ int run_graph_new(const json_t *flow, const struct graph_run *run, struct run_gr
 {
     OWN(run_graph) g = calloc(1, sizeof *g);
     const char *entry = json_string_value(json_object_get(flow, "entry"));
+    const char *dialect = json_string_value(json_object_get(flow, "dialect"));
     json_t *inputs = NULL;
     if (!g)
         return err_set(err, ERR_NOMEM, "no memory for a run");
     g->flow = flow;
+    g->ir = dialect && !strcmp(dialect, "ir");
     g->run = *run;
     g->run_id = copy(run->id);
     g->run_name = copy(run->name);
@@ -107,7 +130,7 @@ int run_graph_new(const json_t *flow, const struct graph_run *run, struct run_gr
     g->bytes = sizeof *g;
     if (!g->run_id || !g->run_name || !g->run_project || !g->nothing || !g->globals)
         return err_set(err, ERR_NOMEM, "no memory for a run");
-    if (graph_compile(g, err) < 0 || graph_take_parameters(g, run->parameters, err) < 0)
+    if (graph_take_parameters(g, run->parameters, err) < 0 || graph_compile(g, err) < 0)
         return -(int)err->code;
     const struct tmpl *t = graph_template(g, entry);
     if (!t)

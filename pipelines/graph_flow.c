@@ -134,10 +134,15 @@ static int tasks_link(struct tmpl *t, struct err *err)
     return 0;
 }
 
-/* Those that nobody comes after, or those that "target" names. */
-static void tasks_target(const struct run_graph *g, struct tmpl *t)
+/* Those that nobody comes after, or those that "target" names; it may have tags of the run. */
+static int tasks_target(const struct run_graph *g, struct tmpl *t, struct err *err)
 {
-    const char *target = text_at(json_object_get(t->body, "dag"), "target");
+    const json_t *doc = json_object_get(json_object_get(t->body, "dag"), "target");
+    const struct scope s = { .g = g };
+    OWN_JSON json_t *value = NULL;
+    if (doc && value_get(&s, doc, &value, err) < 0)
+        return err_add(err, "target of template \"%s\"", t->name);
+    const char *target = json_string_value(value);
     for (int i = 0; i < t->n; i++)
         t->tasks[i].target = g->ir || (!target && !t->tasks[i].n_next);
     while (target && *target) {
@@ -146,8 +151,12 @@ static void tasks_target(const struct run_graph *g, struct tmpl *t)
         int at = name ? task_number(t, name) : -1;
         if (at >= 0)
             t->tasks[at].target = true;
+        else if (name && *name)
+            return err_set(err, ERR_INVALID, "target \"%s\" is no task of template \"%s\"", name,
+                           t->name);
         target += n + strspn(target + n, " ,");
     }
+    return 0;
 }
 
 static int dag_compile(struct run_graph *g, struct tmpl *t, struct err *err)
@@ -177,9 +186,8 @@ static int dag_compile(struct run_graph *g, struct tmpl *t, struct err *err)
     for (int k = 0; k < t->n; k++)
         if (task_compile(g, t, &t->tasks[k], err) < 0)
             return -(int)err->code;
-    if (tasks_link(t, err) < 0)
+    if (tasks_link(t, err) < 0 || tasks_target(g, t, err) < 0)
         return -(int)err->code;
-    tasks_target(g, t);
     if (!style || strcmp(style, "steps")) {
         t->n_groups = 0;
         return 0;
@@ -200,10 +208,9 @@ int graph_compile(struct run_graph *g, struct err *err)
         { "suspend", NODE_SUSPEND }, { "importer", NODE_IMPORTER },
     };
     const json_t *all = json_object_get(g->flow, "templates");
-    const char *name, *dialect = text_at(g->flow, "dialect");
+    const char *name;
     json_t *body;
 
-    g->ir = dialect && !strcmp(dialect, "ir");
     g->limit = limit_at(g->flow, "parallelism");
     g->template_index = json_object();
     g->templates = calloc(json_object_size(all) + 1, sizeof *g->templates);
@@ -219,6 +226,7 @@ int graph_compile(struct run_graph *g, struct err *err)
             return err_set(err, ERR_INVALID, "template \"%s\" has nothing to run", name);
         *t = (struct tmpl){ .name = name, .body = body, .kind = kinds[k].kind,
                             .limit = limit_at(body, "parallelism"),
+                            .halt = json_is_true(json_object_get(body, "fail_fast")),
                             .deadline_s = number_at(body, "deadline_s", 0) };
         t->retry = json_is_object(retry) ? retry : NULL;
         json_object_set_new(g->template_index, name, json_integer(g->n_templates++));
@@ -303,7 +311,12 @@ int graph_take_parameters(struct run_graph *g, const json_t *given, struct err *
         v = name ? json_object_get(given, name) : NULL;
         if (!v || json_is_null(v))
             v = json_object_get(doc, "default");
-        if (!v && json_is_true(json_object_get(doc, "optional")))
+        const json_t *config = v ? NULL : json_object_get(doc, "config");
+        const char *map = text_at(config, "name"), *word = text_at(config, "key");
+        if (map && word)
+            v = json_object_get(json_object_get(g->run.configs, map), word);
+        if (!v && (json_is_true(json_object_get(doc, "optional")) ||
+                   json_is_true(json_object_get(config, "optional"))))
             continue;
         if (!name || !v)
             return err_set(err, ERR_INVALID, "the run has no value for its parameter \"%s\"",

@@ -1,6 +1,7 @@
 /* pipelines/graph_order.c - what a leaf runs, with all its values resolved */
 #include <string.h>
 
+#include "pipelines/flow.h"
 #include "pipelines/graph_int.h"
 
 static const char *text_at(const json_t *doc, const char *key)
@@ -113,6 +114,20 @@ int run_graph_order(const struct run_graph *g, const struct node *n, json_t **ou
         const json_t *doc = json_object_get(n->body, others[i]);
         if (doc && resolve(&s, doc, &part, err) < 0)
             return err_add(err, "node \"%s\"", n->name);
+        double seconds;
+        if (doc && json_is_string(part) && !strcmp(others[i], "deadline_s")) {
+            if (!flow_seconds(json_string_value(part), &seconds))
+                return err_set(err, ERR_INVALID, "node \"%s\": \"%.40s\" is no duration", n->name,
+                               json_string_value(part));
+            json_decref(part);
+            part = json_real(seconds);
+        }
+        const char *text = doc ? json_string_value(part) : NULL;
+        if (text && !strcmp(others[i], "deadline_s")) {
+            double seconds = strtod(text, NULL);
+            json_decref(part);
+            part = json_real(seconds > 0 ? seconds : 0);
+        }
         if (doc)
             json_object_set_new(order, others[i], part);
     }

@@ -34,6 +34,20 @@ static char *only_tag(const char *text)
     return strndup(from, (size_t)(to - from));
 }
 
+/* As in Argo, a tag that begins with none of its words is no tag: another language's braces. */
+static bool not_ours(const char *tag)
+{
+    static const char *const heads[] = {
+        "inputs", "outputs", "tasks", "steps", "workflow", "item", "pod", "node", "retries",
+        "lastRetry",
+    };
+    size_t n = strcspn(tag, ".");
+    for (size_t i = 0; i < sizeof heads / sizeof heads[0]; i++)
+        if (strlen(heads[i]) == n && !strncmp(tag, heads[i], n))
+            return false;
+    return true;
+}
+
 static int text_value(const struct scope *s, const char *text, json_t **out, struct err *err)
 {
     struct flow_scope f = { scope_get, (void *)s };
@@ -52,7 +66,7 @@ static int text_value(const struct scope *s, const char *text, json_t **out, str
         if (scope_task(s, tag + 6, n) && !strncmp(tag + 6 + n, ".outputs.", 9))
             return 0;
     }
-    if (flow_expr_fill(text, &f, NULL, &b, err) < 0)
+    if (flow_expr_fill(text, &f, s->g->ir ? NULL : not_ours, &b, err) < 0)
         return -(int)err->code;
     *out = json_string(b.data ? b.data : "");
     return *out ? 0 : err_set(err, ERR_INVALID, "\"%.60s\" comes to what is no text", text);
@@ -132,41 +146,14 @@ int value_get(const struct scope *s, const json_t *value, json_t **out, struct e
     return 0;
 }
 
-int artifact_get(const struct scope *s, const json_t *ref, json_t **out, struct err *err)
+/* An expression over artifacts. */
+static int artifact_expression(const struct scope *s, const char *text, size_t n, json_t **out,
+                               struct err *err)
 {
     struct flow_scope f = { scope_get, (void *)s };
-    const json_t *raw = json_object_get(ref, "raw");
-    const char *text;
-
-    if (raw) {
-        json_t *v = NULL;
-        if (value_get(s, raw, &v, err) < 0)
-            return -(int)err->code;
-        *out = v ? json_pack("{s:o}", "raw", v) : NULL;
-        return 0;
-    }
-    if ((text = text_at(ref, "input"))) {
-        *out = json_incref(json_object_get(json_object_get(s->inputs, "artifacts"), text));
-        return 0;
-    }
-    if ((text = text_at(ref, "task")) || (text = text_at(ref, "collected")))
-        return output_value(s, text, text_at(ref, "output"), "artifacts", out, err);
-    if (!(text = text_at(ref, "text"))) {
-        *out = json_incref((json_t *)ref);      /* an artifact as it is */
-        return 0;
-    }
-    OWN_MEM char *tag = only_tag(text);
-    if (tag) {
-        *out = scope_get((void *)s, tag);
-        return 0;
-    }
-    /* {{=expression}} or a bare expression, over artifacts */
     OWN(flow_expr) e = NULL;
-    size_t n = strlen(text);
-    bool tagged = n > 5 && !memcmp(text, "{{=", 3) && !memcmp(text + n - 2, "}}", 2);
     json_t *v = NULL;
-    if (flow_expr_parse(tagged ? text + 3 : text, tagged ? n - 5 : n, &e, err) < 0 ||
-        flow_expr_eval(e, &f, &v, err) < 0)
+    if (flow_expr_parse(text, n, &e, err) < 0 || flow_expr_eval(e, &f, &v, err) < 0)
         return -(int)err->code;
     if (!json_is_object(v) && !json_is_array(v)) {
         json_decref(v);
@@ -176,7 +163,82 @@ int artifact_get(const struct scope *s, const json_t *ref, json_t **out, struct 
     return 0;
 }
 
+static int artifact_whole(const struct scope *s, const json_t *ref, json_t **out, struct err *err)
+{
+    const json_t *raw = json_object_get(ref, "raw"), *uri = json_object_get(ref, "uri");
+    const char *text;
+
+    if (raw || json_is_object(uri)) {
+        json_t *v = NULL;
+        if (value_get(s, raw ? raw : uri, &v, err) < 0)
+            return -(int)err->code;
+        *out = v ? json_pack("{s:o}", raw ? "raw" : "uri", v) : NULL;
+        return 0;
+    }
+    if ((text = text_at(ref, "input"))) {
+        *out = json_incref(json_object_get(json_object_get(s->inputs, "artifacts"), text));
+        return 0;
+    }
+    if ((text = text_at(ref, "task")) || (text = text_at(ref, "collected")))
+        return output_value(s, text, text_at(ref, "output"), "artifacts", out, err);
+    if ((text = text_at(ref, "expression")))
+        return artifact_expression(s, text, strlen(text), out, err);
+    if (!(text = text_at(ref, "text"))) {
+        *out = json_incref((json_t *)ref);      /* an artifact as it is */
+        return 0;
+    }
+    OWN_MEM char *tag = only_tag(text);
+    if (tag) {
+        *out = scope_get((void *)s, tag);
+        return 0;
+    }
+    size_t n = strlen(text);
+    bool tagged = n > 5 && !memcmp(text, "{{=", 3) && !memcmp(text + n - 2, "}}", 2);
+    return artifact_expression(s, tagged ? text + 3 : text, tagged ? n - 5 : n, out, err);
+}
+
+/* "sub": a path below the artifact, which whoever reads it goes down. */
+int artifact_get(const struct scope *s, const json_t *ref, json_t **out, struct err *err)
+{
+    const json_t *sub = json_object_get(ref, "sub");
+    json_t *v = NULL;
+    OWN_JSON json_t *below = NULL;
+    if (artifact_whole(s, ref, &v, err) < 0)
+        return -(int)err->code;
+    if (sub && json_is_object(v) && value_get(s, sub, &below, err) < 0) {
+        json_decref(v);
+        return -(int)err->code;
+    }
+    if (below && json_is_string(below)) {
+        json_t *own = json_copy(v);
+        json_object_set(own, "sub", below);
+        json_decref(v);
+        v = own;
+    }
+    *out = v;
+    return 0;
+}
+
 /* ------------------------------------------------------------ inputs of a template */
+
+/* The value of a config map, as it was when the run began. */
+static int config_in(const struct scope *s, const json_t *doc, json_t **out, struct err *err)
+{
+    struct scope own = { .g = s->g };
+    const json_t *config = json_object_get(doc, "config");
+    OWN_JSON json_t *name = NULL;
+    OWN_JSON json_t *key = NULL;
+    if (value_get(&own, json_object_get(config, "name"), &name, err) < 0 ||
+        value_get(&own, json_object_get(config, "key"), &key, err) < 0)
+        return -(int)err->code;
+    const char *map = json_string_value(name), *word = json_string_value(key);
+    json_t *v = json_object_get(json_object_get(s->g->run.configs, map ? map : ""), word ? word : "");
+    if (!v && !json_object_get(doc, "default") && !json_is_true(json_object_get(config, "optional")))
+        return err_set(err, ERR_INVALID, "config map \"%s\" has no \"%s\"", map ? map : "",
+                       word ? word : "");
+    *out = json_incref(v);
+    return 0;
+}
 
 static int parameter_in(const struct scope *s, const json_t *arguments, const json_t *doc,
                         const struct tmpl *t, const char *item_name, json_t *to, struct err *err)
@@ -194,6 +256,8 @@ static int parameter_in(const struct scope *s, const json_t *arguments, const js
         return err_add(err, "parameter \"%s\"", name);
     else if (argument && !s->home)
         v = json_incref((json_t *)argument);    /* of the run: values, not VALUEs */
+    if (!v && json_object_get(doc, "config") && config_in(s, doc, &v, err) < 0)
+        return err_add(err, "parameter \"%s\"", name);
     if (!v && fallback) {
         struct scope own = { .g = s->g };
         if (value_get(&own, fallback, &v, err) < 0)
@@ -213,6 +277,21 @@ static int parameter_in(const struct scope *s, const json_t *arguments, const js
     return 0;
 }
 
+/* Artifacts of the run are those of the template that it begins with, by name. */
+static json_t *run_artifact(const struct scope *s, const char *name)
+{
+    const json_t *list = json_object_get(s->g->flow, "artifacts"), *doc;
+    size_t i;
+    json_array_foreach ((json_t *)list, i, doc) {
+        const char *own = text_at(doc, "name");
+        struct err none = { 0 };
+        json_t *v = NULL;
+        if (own && !strcmp(own, name) && artifact_get(s, doc, &v, &none) == 0)
+            return v;
+    }
+    return NULL;
+}
+
 static int artifact_in(const struct scope *s, const json_t *arguments, const json_t *doc,
                        const struct tmpl *t, json_t *to, struct err *err)
 {
@@ -229,6 +308,8 @@ static int artifact_in(const struct scope *s, const json_t *arguments, const jso
         *err = why;
         return err_add(err, "artifact \"%s\"", name);
     }
+    if (!v && !s->home && !ref)
+        v = run_artifact(s, name);
     if (!v && (raw || uri)) {
         struct scope own = { .g = s->g };
         json_t *text = NULL;

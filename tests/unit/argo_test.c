@@ -246,13 +246,13 @@ static void artifacts_say_where_they_come_from(void **state)
         "        dependencies: [a]\n"
         "        arguments:\n"
         "          artifacts:\n"
-        "          - {name: one, from: '{{ tasks.a.outputs.artifacts.f }}', subPath: x}\n"
+        "          - {name: one, from: '{{ tasks.a.outputs.artifacts.f }}'}\n"
         "          - {name: two, from: '{{inputs.artifacts.seed}}'}\n"
         "  - name: use\n"
         "    inputs:\n"
         "      artifacts:\n"
         "      - {name: one, path: /in/one}\n"
-        "      - {name: two, path: /in/two, mode: 0755}\n"
+        "      - {name: two, path: /in/two}\n"
         "      - {name: page, path: /in/page, http: {url: 'http://h/p'}}\n"
         "      - {name: object, path: /in/o, gcs: {bucket: b, key: k/x}}\n"
         "      - {name: maybe, path: /in/m, optional: true}\n"
@@ -260,13 +260,13 @@ static void artifacts_say_where_they_come_from(void **state)
         "    script: {image: i, command: [sh], source: 'cat {{inputs.artifacts.one.path}}'}\n"
         LEAF);
 
-    check_part(flow, "artifacts", "[{'name':'seed','raw':'abc'}]");
+    check_part(flow, "templates main inputs artifacts", "[{'name':'seed','raw':'abc'}]");
     check_part(flow, "templates main outputs artifacts",
                "[{'name':'o','value':{'output':'f','task':'a'}}]");
     check_part(flow, "templates main dag tasks 1 artifacts",
-               "{'one':{'output':'f','sub':'x','task':'a'},'two':{'input':'seed'}}");
+               "{'one':{'output':'f','task':'a'},'two':{'input':'seed'}}");
     check_part(flow, "templates use inputs artifacts 1",
-               "{'mode':493,'name':'two','path':'/in/two'}");
+               "{'name':'two','path':'/in/two'}");
     check_part(flow, "templates use inputs artifacts 2",
                "{'name':'page','path':'/in/page','uri':'http://h/p'}");
     check_part(flow, "templates use inputs artifacts 3",
@@ -374,7 +374,7 @@ static void outputs_are_taken_from_files_parameters_and_expressions(void **state
 
     check_part(flow, "templates main outputs parameters",
                "[{'default':'d','name':'p','value':{'text':'{{steps.a.outputs.parameters.y}}"
-               "'}},{'expression':'steps.a.outputs.parameters.y ?? 'z'','name':'q'}]");
+               "'}},{'name':'q','value':{'text':'{{=steps.a.outputs.parameters.y ?? 'z'}}'}}]");
     check_part(flow, "templates ask outputs parameters", "[{'name':'r','supplied':true}]");
 }
 
@@ -561,7 +561,9 @@ static void what_is_not_there_is_refused_by_name(void **state)
         { DAG("      - {name: p, templateRef: {name: n, template: t}}\n"),
           "tasks[0].templateRef: not supported: there are no WorkflowTemplates" },
         { DAG("      - {name: p, template: leaf, hooks: {running: {template: leaf}}}\n"),
-          "hooks.running: not supported" },
+          "tasks[0].hooks: not supported" },
+        { ONE("    inputs: {artifacts: [{name: x, path: /x, raw: {data: a}, mode: 0755}]}\n"
+              "    container: {image: i}\n"), "artifacts[0].mode: not supported" },
         { "apiVersion: argoproj.io/v1alpha1\nkind: CronWorkflow\n",
           "p.yaml:2: a CronWorkflow is not read" },
         { "apiVersion: argoproj.io/v1alpha1\nkind: WorkflowTemplate\n", "is not run by itself" },
