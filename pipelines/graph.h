@@ -88,6 +88,7 @@ struct graph_run {
     const char *id, *name;      /* name: of the workflow, unique */
     const char *project;
     const json_t *parameters;
+    const json_t *configs;      /* config maps that inputs read, {"map": {"key": text}}; may be NULL */
     double created;
 };
 

@@ -329,6 +329,22 @@ void body_enter(struct run_graph *g, struct vertex *v, double at)
     v->n.phase = NODE_RUNNING;
 }
 
+/* A template may say how its nodes are called, with its inputs in the text. */
+static void show_as(struct run_graph *g, struct vertex *v)
+{
+    const json_t *display = json_object_get(v->n.body, "display");
+    struct scope s = { .g = g, .home = v, .inputs = v->n.inputs };
+    struct err none = { 0 };
+    OWN_JSON json_t *value = NULL;
+    if (!display || v->own_display || value_get(&s, display, &value, &none) < 0)
+        return;
+    char *own = json_is_string(value) ? strdup(json_string_value(value)) : NULL;
+    if (own) {
+        v->n.display = own;
+        v->own_display = true;
+    }
+}
+
 /* `inputs` and `name` are taken over. */
 struct vertex *template_enter(struct run_graph *g, struct vertex *parent, char *name,
                               struct vertex *home, int slot, int index, const struct tmpl *t,
@@ -355,6 +371,7 @@ struct vertex *template_enter(struct run_graph *g, struct vertex *parent, char *
         return NULL;
     }
     vertex_inputs(v, inputs);
+    show_as(g, v);
     if (t->deadline_s > 0 && !node_kind_leaf(kind)) {
         v->at = g->now + t->deadline_s;
         vertex_place(g, v, PLACE_TIMED);
@@ -449,11 +466,24 @@ static bool retry_wait(const struct run_graph *g, const struct vertex *v, int tr
     return g->ir || max <= 0 || g->now + wait <= began + max;
 }
 
+/* A number, or a value that comes to one. */
+static double retry_limit(const struct run_graph *g, const struct vertex *v)
+{
+    struct scope s = { .g = g, .home = v, .inputs = v->n.inputs };
+    struct err none = { 0 };
+    OWN_JSON json_t *value = NULL;
+    const json_t *limit = json_object_get(v->tmpl->retry, "limit");
+    if (json_is_number(limit) || !limit || value_get(&s, limit, &value, &none) < 0)
+        return json_is_number(limit) ? json_number_value(limit) : -1;
+    OWN_MEM char *text = value ? flow_expr_text(value) : NULL;
+    return text ? strtod(text, NULL) : -1;
+}
+
 void retry_ended(struct run_graph *g, struct vertex *v, struct vertex *attempt)
 {
     const json_t *retry = v->tmpl->retry;
     const char *expression = json_string_value(json_object_get(retry, "expression"));
-    double limit = number_at(retry, "limit", -1), wait = 0;
+    double limit = retry_limit(g, v), wait = 0;
     int tried = v->n.n_children - v->retry_base;
     enum node_phase p = attempt->n.phase;
     struct err err = { 0 };

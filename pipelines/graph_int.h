@@ -55,7 +55,8 @@ struct tmpl {
     int n, n_groups;
     int limit;                  /* of what is active at once; 0: none */
     enum node_kind kind;
-    bool fail_fast;
+    bool fail_fast;             /* of the dag: nothing new once it must fail */
+    bool halt;                  /* nor an iteration of a loop, once anything failed */
 };
 
 /* ------------------------------------------------------------ vertices */
@@ -227,6 +228,7 @@ void retry_attempt(struct run_graph *g, struct vertex *v, double at);
 
 /* graph_stop.c */
 void graph_stop(struct run_graph *g, struct vertex *v, const char *message, bool all);
+void graph_halt(struct run_graph *g, struct vertex *dag);
 void graph_reopen(struct run_graph *g, struct vertex *v);
 
 /* ------------------------------------------------------------ values */

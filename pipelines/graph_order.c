@@ -122,12 +122,6 @@ int run_graph_order(const struct run_graph *g, const struct node *n, json_t **ou
             json_decref(part);
             part = json_real(seconds);
         }
-        const char *text = doc ? json_string_value(part) : NULL;
-        if (text && !strcmp(others[i], "deadline_s")) {
-            double seconds = strtod(text, NULL);
-            json_decref(part);
-            part = json_real(seconds > 0 ? seconds : 0);
-        }
         if (doc)
             json_object_set_new(order, others[i], part);
     }

@@ -33,6 +33,15 @@ static void dag_stop(struct run_graph *g, struct vertex *v, const char *message,
     }
 }
 
+/* What has not begun of a loop never does. */
+static void loop_cut(struct run_graph *g, struct vertex *v)
+{
+    v->loop->left -= v->loop->n - v->loop->next + v->loop->redo_n;
+    v->loop->redo_n = 0;
+    if (!v->loop->left)
+        vertex_end(g, v, v->loop->failed ? (enum node_phase)v->loop->worst : NODE_FAILED, NULL);
+}
+
 /* Nothing new begins below `v`, and its leaves are not wanted any more; but for tasks that run
  * whatever happens (`all`: those too). */
 void graph_stop(struct run_graph *g, struct vertex *v, const char *message, bool all)
@@ -53,11 +62,24 @@ void graph_stop(struct run_graph *g, struct vertex *v, const char *message, bool
     }
     for (int i = 0; i < v->n.n_children; i++)
         graph_stop(g, vertex_of(v->n.children[i]), message, all);
-    if (v->loop && !again) {
-        v->loop->left -= v->loop->n - v->loop->next + v->loop->redo_n;  /* those never begin */
-        v->loop->redo_n = 0;
-        if (!v->loop->left)
-            vertex_end(g, v, NODE_FAILED, NULL);
+    if (v->loop && !again)
+        loop_cut(g, v);
+}
+
+/* Something failed in a dag whose template fails as soon as that: also its loops begin no more. */
+void graph_halt(struct run_graph *g, struct vertex *dag)
+{
+    for (int i = 0; i < dag->tmpl->n; i++) {
+        struct slot *s = &dag->dag->slots[i];
+        bool begun = s->state == SLOT_BEGUN || s->state == SLOT_ENDED;
+        g->work++;
+        if (!begun && !dag->tmpl->tasks[i].always) {
+            dag->dag->cut = true;
+            dag_omit(g, dag, i, "omitted: a task failed before");
+        } else if (s->state == SLOT_BEGUN && s->v && s->v->loop && !s->v->stopped) {
+            s->v->stopped = true;
+            loop_cut(g, s->v);
+        }
     }
 }
 

@@ -19,7 +19,8 @@ struct play {
     char text[4096];
 };
 
-static const struct graph_run run_of = { "run-id", "wf", "proj", NULL, 1535002969 };
+static const struct graph_run run_of = { .id = "run-id", .name = "wf", .project = "proj",
+                                         .created = 1535002969 };
 
 static struct run_graph *graph_of(const struct play *p)
 {
