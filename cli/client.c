@@ -187,7 +187,8 @@ static int exchange(struct client *c, const char *method, const char *path, cons
             : no_server("nobody answers at its address", err);
     if (out->status >= 200 && out->status <= 299)
         return 0;
-    json_t *doc = json_loadb(out->body.data ? out->body.data : "", out->body.n, JSON_DECODE_ANY, NULL);
+    json_t *doc = json_loadb(out->body.data ? out->body.data : "", out->body.n, JSON_DECODE_ANY,
+                             NULL);
     say_refused(c, out->status, doc, err);
     json_decref(doc);
     http_response_done(out);

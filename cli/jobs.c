@@ -265,8 +265,8 @@ static int read_log(struct client *s, const char *name, const struct args *a, ch
                     struct err *err)
 {
     for (bool more = true; more;) {
-        OWN_MEM char *path = client_path("/api/jobs/%/%/logs?format=tagged&limit=100000", s->project,
-                                         name, NULL);
+        OWN_MEM char *path = client_path("/api/jobs/%/%/logs?format=tagged&limit=100000",
+                                         s->project, name, NULL);
         OWN_BUF url = BUF_INIT;
         OWN_BUF answer = BUF_INIT;
         buf_text(&url, path ? path : "");
@@ -316,8 +316,8 @@ static int look(struct client *s, const struct args *a, const char *name, char p
     return 0;
 }
 
-/* A server that is gone is waited for, and the log goes on from where it was: a line is printed when
- * the answer with the place after it is whole. */
+/* A server that is gone is waited for, and the log goes on from where it was: a line is printed
+ * when the answer with the place after it is whole. */
 static int follow(struct cli *c, struct client *first, const struct args *a, const char *name,
                   struct err *err)
 {
@@ -330,11 +330,11 @@ static int follow(struct cli *c, struct client *first, const struct args *a, con
     for (bool heard = false;; usleep((useconds_t)(pause_s * 1e6))) {
         OWN_JSON json_t *job = NULL;
         int rc = look(s, a, name, place, &job, err);
-        if (rc == -ERR_AGAIN && heard && clock_seconds() - (since > 0 ? since : clock_seconds()) < WAIT_S) {
+        if (rc == -ERR_AGAIN && heard && (since == 0 || clock_seconds() < since + WAIT_S)) {
             if (since == 0) {
                 since = clock_seconds();
-                fprintf(stderr, "%s: the server does not answer; waiting for it (the job goes on)\n",
-                        name);
+                fprintf(stderr,
+                        "%s: the server does not answer; waiting for it (the job goes on)\n", name);
             }
             pause_s = fmin(pause_s * 2, PAUSE_MAX_S);
             look_for_server(&s);
@@ -570,8 +570,8 @@ const struct command command_jobs = {
                "muster jobs logs fit-a-line-1 --since 10m\n"
                "muster jobs logs -f fit-a-line-1\n"
                "muster jobs resize fashion-lenet-2 2..8",
-    .more = "logs -f ends when the job has, with 1 when it failed; Ctrl-C ends the printing alone. A server\n"
-            "that is started again meanwhile is waited for.",
+    .more = "logs -f ends when the job has, with 1 when it failed; Ctrl-C ends the printing alone.\n"
+            "A server that is started again meanwhile is waited for.",
     .options = options,
     .run = run,
 };

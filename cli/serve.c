@@ -57,7 +57,7 @@ static const struct option options[] = {
     { "tls-key", 0, "FILE", "its key, PEM", OPTION_TEXT, AT(tls_key) },
     { "name", 0, "HOST", "a further name that clients may call it by", OPTION_LIST, AT(names) },
     { "load", 0, "0.9", "how much of the machine's cores jobs may use", OPTION_TEXT, AT(load) },
-    { "log-limit", 0, "SIZE", "of the log that a job may keep, such as 500M (10G, or a tenth of the disk)",
+    { "log-limit", 0, "SIZE", "log that a job may keep: 500M (10G, or a tenth of the disk)",
       OPTION_TEXT, AT(log_limit) },
     { "no-sandbox", 0, NULL, "let jobs run as the server's own user, with all that it may do", OPTION_FLAG,
       AT(no_sandbox) },

@@ -401,6 +401,22 @@ long long limits_memory_peak(const struct limits_group *g)
     return strtoll(text, NULL, 10);
 }
 
+long long limits_machine_memory(void)
+{
+    static const char *const files[][2] = { { "/sys/fs/cgroup", "memory.max" },
+                                            { "/sys/fs/cgroup/memory", "memory.limit_in_bytes" } };
+    long long least = (long long)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
+    char text[64];
+
+    for (int i = 0; i < 2; i++) {
+        long long n = get(files[i][0], files[i][1], text, sizeof text) == 0
+            ? strtoll(text, NULL, 10) : 0;      /* "max" is none */
+        if (n > 0 && n < least)
+            least = n;
+    }
+    return least;
+}
+
 void limits_print_bytes(long long bytes, char *out, size_t size)
 {
     static const struct { long long one; const char *name; } units[] = {

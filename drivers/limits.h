@@ -49,6 +49,9 @@ const char *limits_parent(struct limits_group *g);
 bool limits_out_of_memory(const struct limits_group *g);
 long long limits_memory_peak(const struct limits_group *g);     /* bytes; -1: not known */
 
+/* Of this machine, or of the container that we are in. */
+long long limits_machine_memory(void);
+
 /* "2 GB", "512 MB": as a person would write the number. */
 void limits_print_bytes(long long bytes, char *out, size_t size);
 

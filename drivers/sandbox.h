@@ -39,6 +39,7 @@ struct sandbox {
     struct sandbox_path paths[SANDBOX_PATHS_MAX];       /* parents before children */
     int n_paths;
     bool confined, network;
+    long long scratch;          /* bytes of memory for /tmp and /dev/shm together */
     int out, err;               /* where standard output and error go */
     const char *const *abandoned;       /* not confined: what init runs when the keeper has died;
                                            NULL: nothing */

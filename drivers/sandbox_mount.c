@@ -42,6 +42,14 @@ static int new_tmpfs(const char *target, const char *options)
     return mount("tmpfs", target, "tmpfs", MS_NOSUID | MS_NODEV, options);
 }
 
+/* One that the job may fill: that far. In whole pages; 0 would be "as much as there is". */
+static int new_scratch(const char *target, long long bytes)
+{
+    char options[64];
+    snprintf(options, sizeof options, "mode=1777,size=%lldk", bytes < 65536 ? 64 : bytes >> 10);
+    return new_tmpfs(target, options);
+}
+
 /* ------------------------------------------------------------------ /dev */
 
 static int make_device(int i, int fd)
@@ -57,7 +65,7 @@ static int make_device(int i, int fd)
     return fd < 0 ? 0 : sandbox_bind(fd, target, false);
 }
 
-static const char *mount_dev(const int fds[PLAIN_DEVICES])
+static const char *mount_dev(const struct sandbox *s, const int fds[PLAIN_DEVICES])
 {
     /* Not nodev: these are the only nodes, and none of them is a way out. */
     if (mount("tmpfs", NEW "/dev", "tmpfs", MS_NOSUID, "mode=755,size=64k") < 0)
@@ -65,7 +73,7 @@ static const char *mount_dev(const int fds[PLAIN_DEVICES])
     for (int i = 0; i < PLAIN_DEVICES; i++)
         if (make_device(i, fds[i]) < 0)
             return devices[i].name;
-    if (mkdir(NEW "/dev/shm", 0755) < 0 || new_tmpfs(NEW "/dev/shm", "mode=1777") < 0)
+    if (mkdir(NEW "/dev/shm", 0755) < 0 || new_scratch(NEW "/dev/shm", s->scratch / 4) < 0)
         return "/dev/shm";
     if (mkdir(NEW "/dev/pts", 0755) == 0 &&
         mount("devpts", NEW "/dev/pts", "devpts", MS_NOSUID | MS_NOEXEC,
@@ -157,12 +165,13 @@ static const char *mount_own_places(const struct sandbox *s, struct covers *c)
 {
     struct stat st;
 
-    if (new_tmpfs(NEW "/tmp", "mode=1777") < 0)
+    if (new_scratch(NEW "/tmp", s->scratch - s->scratch / 4) < 0)
         return "/tmp";
     if (stat("/var/tmp", &st) == 0 && mount(NEW "/tmp", NEW "/var/tmp", NULL, MS_BIND, NULL) < 0)
         return "/var/tmp";
     /* Sockets of other services are there. */
-    if (stat("/run", &st) == 0 && S_ISDIR(st.st_mode) && new_tmpfs(NEW "/run", "mode=755") < 0)
+    if (stat("/run", &st) == 0 && S_ISDIR(st.st_mode) &&
+        new_tmpfs(NEW "/run", "mode=755,size=1m") < 0)
         return "/run";
     if (mount("proc", NEW "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL) < 0)
         return "/proc of the sandbox";
@@ -192,7 +201,7 @@ static const char *mount_all(const struct sandbox *s, const int *fds, const int 
         return what;
     if (restrict_mount(NEW, MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV) < 0)
         return "making it read-only (Linux 5.12 is needed)";
-    what = mount_dev(device_fds);
+    what = mount_dev(s, device_fds);
     if (!what)
         what = mount_own_places(s, c);
     if (what)

@@ -418,7 +418,9 @@ int task_fill(struct task *t, const struct task_order *o, struct sandbox *out, s
     struct sandbox s = { .cwd = t->cwd,
                          .hide = { o->data_dir, home_of(t) },
                          .confined = o->confined && !t->outside,
-                         .network = t->network };
+                         .network = t->network,
+                         .scratch = t->limits.memory > 0 ? t->limits.memory
+                                                         : limits_machine_memory() / 2 };
     const char *name;
     json_t *value;
     size_t i, n = 0;

@@ -58,7 +58,8 @@ static int read_place(const char *text, struct place *out, struct err *err)
 
     if (sscanf(text, "%d-%d-%lld%c", &attempt, &file, &offset, &rest) != 3 || attempt < 0 ||
         file < 0 || offset < 0)
-        return err_set(err, ERR_INVALID, "?after takes the \"next\" of an answer, not \"%.32s\"", text);
+        return err_set(err, ERR_INVALID, "?after takes the \"next\" of an answer, not \"%.32s\"",
+                       text);
     *out = (struct place){ attempt, { file, offset } };
     return 0;
 }
@@ -91,7 +92,8 @@ static void add_json_text(struct buf *b, const char *text, size_t n)
 
 static void add_json(struct buf *b, const struct log_line *l)
 {
-    buf_printf(b, "{\"t\":%.6f,\"stream\":\"%c\",\"worker\":%d,\"text\":", l->t, l->stream, l->worker);
+    buf_printf(b, "{\"t\":%.6f,\"stream\":\"%c\",\"worker\":%d,\"text\":", l->t, l->stream,
+               l->worker);
     add_json_text(b, l->text, l->n);
     buf_append(b, "}", 1);
 }
@@ -222,7 +224,7 @@ static void follow_free(void *arg)
     free(f);
 }
 
-/* Is there a new attempt, has it ended? Before the log is read: what it printed is there by then. */
+/* Is there a new attempt, has it ended? Before the log is read: what it printed is there then. */
 static int look_at_job(struct follow *f, struct err *err)
 {
     const int64_t clock = jobs_clock(f->server);

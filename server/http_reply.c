@@ -79,8 +79,42 @@ static int depth_of(const char *text, size_t n)
     return deepest;
 }
 
+/* What is wrong with a text that is no JSON, in a few words; `what` holds them where they name
+ * something. */
+static const char *say_wrong(const char *text, size_t n, const json_error_t *why, char *what,
+                             size_t size)
+{
+    static const struct { enum json_error_code code; const char *words; } known[] = {
+        { json_error_invalid_utf8, "there are bytes that are no UTF-8" },
+        { json_error_premature_end_of_input, "it ends before it is whole" },
+        { json_error_end_of_input_expected, "there is more after its end" },
+        { json_error_null_character, "a character of number 0 is in it" },
+        { json_error_null_byte_in_key, "a name has a character of number 0" },
+        { json_error_duplicate_key, "a name is there twice" },
+        { json_error_numeric_overflow, "a number is too large" },
+    };
+    const char *first = text + strspn(text, " \t\r\n");
+    size_t end = why->position > 0 && (size_t)why->position <= n ? (size_t)why->position : 0;
+    size_t from = end;
+
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
+        if (json_error_code(why) == known[i].code)
+            return known[i].words;
+    if (*first != '{' && *first != '[')
+        return "it begins with neither { nor [";
+    while (from > 0 && end - from < 24 && !strchr(" \t\r\n,:{}[]", text[from - 1]))
+        from--;
+    from -= from == end && end > 0;
+    for (size_t i = from; i < end; i++)
+        if ((unsigned char)text[i] < 0x20 || (unsigned char)text[i] > 0x7e)
+            return "what is there is not expected";
+    snprintf(what, size, "%.*s is not expected there", (int)(end - from), text + from);
+    return end > from ? what : "what is there is not expected";
+}
+
 int http_json(const char *text, size_t n, json_t **out, struct err *err)
 {
+    char what[64];
     json_error_t why;
 
     if (n && depth_of(text, n) > HTTP_JSON_DEPTH)
@@ -89,8 +123,9 @@ int http_json(const char *text, size_t n, json_t **out, struct err *err)
     if (!doc && !n)
         return err_set(err, ERR_NOMEM, "no memory for the request");
     if (!doc)
-        return err_set(err, ERR_INVALID, "the body is not JSON: line %d column %d: %s", why.line,
-                       why.column, why.text);
+        return err_set(err, ERR_INVALID, "the body is not JSON at line %d, column %d: %s",
+                       why.line < 1 ? 1 : why.line, why.column < 0 ? 0 : why.column,
+                       say_wrong(text, n, &why, what, sizeof what));
     *out = doc;
     return 0;
 }

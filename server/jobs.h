@@ -10,7 +10,7 @@
  * Types: job.submitted {project, name, spec}; job.preparing {attempt, workers, what}, before that
  * attempt is started; attempt.started {attempt, pid, dir, workers, at}; worker.joined and worker.left
  * {workers: how many there are now}; job.scaled {workers: how many it may have from now on};
- * attempt.ended {attempt, code, signal, reason}; job.retrying {at}; job.cancel_requested {by};
+ * attempt.ended {attempt, code, signal, reason}; job.retrying {at, wait_s}; job.cancel_requested {by};
  * job.resized {workers: {min, max}}; job.patched {labels}; job.ended {state, reason}.
  *
  * Threads: any. What changes something waits for the disk.

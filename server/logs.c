@@ -233,7 +233,8 @@ static bool enter(int fd, char *block, struct log_cursor *c, struct context *out
     if (offset == 0)
         return true;
     /* At the end, too: what is appended while we look builds on it. */
-    for (int64_t back = TAIL_BLOCK / 2, from = offset; !at && from > 0 && back <= BLOCK; back *= 2) {
+    for (int64_t back = TAIL_BLOCK / 2, from = offset; !at && from > 0 && back <= BLOCK;
+         back *= 2) {
         from = offset > back ? offset - back : 0;
         ssize_t n = pread(fd, block, (size_t)(offset - from), from);
         if (n != offset - from)

@@ -275,7 +275,8 @@ int queue_new(struct server *s, const struct queue_config *config, struct queue 
     q->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (q->wake_fd < 0)
         return err_set(err, ERR_IO, "cannot wake the scheduler: %s", strerror(errno));
-    if (jobs_init(s, err) < 0 || store_read(s->store, read_all, q, err) < 0)
+    if (jobs_init(s, err) < 0 || store_read(s->store, read_all, q, err) < 0 ||
+        store_read(s->store, share_restore, q, err) < 0)
         return -(int)err->code;
     struct queue *const before = *out;
     *out = q;                   /* first: the thread finds itself through the server */

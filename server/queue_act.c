@@ -16,7 +16,9 @@ enum { GRACE_MS = 5000 };
 enum { AHEAD = 32 };
 /* How long the first in turn may be overtaken. */
 static const double PATIENCE_S = 30;
-static const double AGAIN_S = 1, BACKOFF_MAX_S = 3600;
+static const double AGAIN_S = 1;
+/* Before the first retry at least, and before any at most: it doubles in between. */
+static const double BACKOFF_MIN_S = 0.1, BACKOFF_MAX_S = 3600;
 static const double LOOK_S = 1, LOOK_WORKERS_S = 0.05;
 
 int pending_add(struct queue *q, int64_t job, const char *type, json_t *body, struct err *err)
@@ -74,9 +76,11 @@ static int after_failure(struct queue *q, const struct entry *e, const char *rea
     OWN_JSON json_t *spec = r.spec;
     if (e->retries >= (int)number_in(spec, "retries", "limit", 0))
         return pending_add(q, e->plan.id, "job.ended", end_body("failed", reason), err);
-    double wait = number_in(spec, "retries", "backoff_s", 10) * exp2(fmin(e->retries, 30));
+    double wait = fmin(BACKOFF_MAX_S,
+                       fmax(number_in(spec, "retries", "backoff_s", 10), BACKOFF_MIN_S) *
+                           exp2(fmin(e->retries, 30)));
     return pending_add(q, e->plan.id, "job.retrying",
-                       json_pack("{s:f}", "at", now + fmin(wait, BACKOFF_MAX_S)), err);
+                       json_pack("{s:f, s:f}", "at", now + wait, "wait_s", wait), err);
 }
 
 static int attempt_ended(struct queue *q, const struct entry *e, const struct run_state *run,
@@ -154,6 +158,12 @@ static int look_at(struct queue *q, struct entry *e, double now, struct err *err
     e->phase = run.phase;
     switch (run.phase) {
     case RUN_NOT_STARTED:
+        /* It is on record that it ran, and its directory knows nothing: a power cut took both. */
+        if (e->state == JOB_RUNNING) {
+            run.phase = RUN_LOST;
+            snprintf(run.reason, sizeof run.reason, "lost: the machine went down while it ran");
+            return attempt_ended(q, e, &run, now, err);
+        }
         if (e->asked) {         /* it was made and came to nothing: once more */
             e->asked = false;
             e->not_before = now + AGAIN_S;
@@ -232,7 +242,7 @@ static void count_use(struct queue *q, double now)
 
     q->last_use = now;
     for (struct project *p = q->projects; p; p = p->next)
-        p->used *= exp2(-dt / 3600);    /* an hour ago counts half */
+        p->used *= exp2(-dt / SHARE_HALF_S);
     for (int i = 0; i < q->live.n; i++) {
         const struct entry *e = q->live.at[i];
         e->project->used += dt * (double)e->plan.each[PLAN_CPU] * e->plan.n;

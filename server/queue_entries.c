@@ -136,7 +136,7 @@ void entries_wake_later(struct queue *q, double now)
 
 /* ------------------------------------------------------------ projects */
 
-static struct project *project_of(struct queue *q, const char *name)
+struct project *entries_project(struct queue *q, const char *name)
 {
     for (struct project *p = q->projects; p; p = p->next)
         if (!strcmp(p->name, name))
@@ -162,7 +162,7 @@ static int entry_new(struct queue *q, const struct job_row *r, struct entry **ou
 {
     struct entry *e = calloc(1, sizeof *e);
 
-    if (!e || !(e->project = project_of(q, r->project)) ||
+    if (!e || !(e->project = entries_project(q, r->project)) ||
         list_add(&q->all, place_of_id(&q->all, r->id), e, err) < 0) {
         free(e);
         return err_set(err, ERR_NOMEM, "no memory for a job");

@@ -97,6 +97,13 @@ void entries_wake_later(struct queue *q, double now);   /* whose time has come w
 int list_add(struct list *l, int at, struct entry *e, struct err *err);
 void list_remove(struct list *l, int at);
 
+/* The project of this name, made when there is none yet; NULL: no memory. */
+struct project *entries_project(struct queue *q, const char *name);
+
+/* queue_share.c: what projects used before this server was started. For store_read. */
+int share_restore(sqlite3 *db, void *queue, struct err *err);
+enum { SHARE_HALF_S = 3600 };           /* what was used so long ago counts half */
+
 /* queue_act.c: what a state calls for. Errors of single jobs become events. */
 int pending_add(struct queue *q, int64_t job, const char *type, json_t *body, struct err *err);
 int act_look(struct queue *q, double now, struct err *err);     /* driver -> events */

@@ -4,6 +4,7 @@ import io
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import tarfile
@@ -372,3 +373,44 @@ def test_a_native_spec_is_trained_resized_and_stopped_with_a_checkpoint(job, len
     a.keeper.send_signal(signal.SIGTERM)
     a.wait()
     assert a.exit["cause"] == "stopped" and list((a.work / "run/checkpoints").iterdir())
+
+
+# ---------------------------------------------------------------- memory that looks like a disk
+
+def test_what_a_job_writes_to_tmp_is_bounded_by_its_memory(job):
+    a = job("dd if=/dev/zero of=/tmp/big bs=1M count=60; stat -fc '%b %S' /tmp /dev/shm",
+            resources={"memory": 64 << 20})
+    assert "No space left on device" in a.text("e")
+    sizes = [int(x) * int(y) for x, y in (line.split() for line in a.lines("o"))]
+    assert sizes == [48 << 20, 16 << 20]
+
+
+def test_what_a_job_without_a_limit_writes_to_tmp_is_bounded_by_the_machine(job):
+    a = job("stat -fc '%b %S' /tmp /dev/shm")
+    sizes = [int(x) * int(y) for x, y in (line.split() for line in a.lines("o"))]
+    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGESIZE")
+    assert 0 < sum(sizes) <= total // 2 + 8192          # whole pages
+
+
+# ---------------------------------------------------------------- a power cut
+
+@pytest.mark.skipif(not shutil.which("strace"), reason="no strace")
+def test_how_it_ended_is_on_the_disk_before_anybody_is_told(muster, data, tmp_path):
+    trace = tmp_path / "trace"
+    watched = tmp_path / "watched"
+    watched.write_text(f"#!/bin/sh\nexec strace -o {trace} -y -e trace=fsync,rename,pwrite64 "
+                       f"{muster.path} \"$@\"\n")
+    watched.chmod(0o755)
+    muster = type("Watched", (), {"path": str(watched)})
+    a = Attempt(muster, data, 1, {"kind": "command", "command": ["sh", "-c", "exit 3"]})
+    if a.keeper.wait(60) != 0 or "fsync" not in trace.read_text():
+        pytest.skip("strace may not trace here")
+    calls = trace.read_text().splitlines()
+    at = lambda *words: next(i for i, c in enumerate(calls) if all(w in c for w in words))
+    ended = at("pwrite64", "/lock", "ended  ")
+    renamed = at("rename", '"exit.json"')
+    assert at("fsync", "exit.json.tmp") < renamed < ended
+    way = [c for c in calls[renamed:ended] if c.startswith("fsync")]
+    assert [c.split("<")[1].split(">")[0] for c in way] == [str(a.dir), str(a.dir.parent),
+                                                            str(a.dir.parent.parent)]
+    assert at("pwrite64", "/lock", "running  ") < at("fsync", "/lock") < at("fsync", "exit.json.tmp")

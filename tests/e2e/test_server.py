@@ -1,12 +1,15 @@
 """muster serve: starts, answers, says where it is, ends as asked."""
 import hashlib
+import http.client
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import threading
 import time
+from pathlib import Path
 
 import pytest
 from server import Server
@@ -320,6 +323,47 @@ def test_units_for_systemd_are_installed(muster, tmp_path):
     assert (tmp_path / start.split("=")[1].split()[0].lstrip("/")).exists()
     assert "Type=notify" in text and "KillMode=process" in text
     assert str(service.parent).endswith("lib/systemd/user")
+
+
+@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="no systemd-analyze")
+def test_systemd_finds_nothing_wrong_with_the_units(muster, tmp_path):
+    """It complains on stderr and succeeds all the same; of other units on the machine it may say more."""
+    source = Path(__file__).resolve().parents[2] / "server"
+    text = (source / "muster.service.in").read_text()
+    binary = os.path.realpath(muster.path)
+    units = [tmp_path / "muster.service", tmp_path / "muster.socket"]
+    units[0].write_text(text.replace("@bindir@/muster", binary))
+    units[1].write_text((source / "muster.socket").read_text())
+
+    def verify():
+        r = subprocess.run(["systemd-analyze", "--user", "verify", *map(str, units)], text=True,
+                           capture_output=True, timeout=60,
+                           env={**os.environ, "XDG_RUNTIME_DIR": str(tmp_path)})
+        return r.returncode, [line for line in r.stderr.splitlines() if str(tmp_path) in line
+                              or "muster" in line]
+
+    assert verify() == (0, [])
+    units[0].write_text(units[0].read_text().replace("KillMode=process", "KillMode=perhaps"))
+    assert verify()[1], "it would have found nothing anyhow"
+
+
+@pytest.mark.parametrize("body,words", [
+    (b'{"spec": }', "at line 1, column 10: } is not expected there"),
+    (b'{"spec": {},\n  "name": hello}', "at line 2, column 15: hello is not expected there"),
+    (b'{"spec": {', "at line 1, column 10: it ends before it is whole"),
+    (b'{} {}', "at line 1, column 4: there is more after its end"),
+    (b'{"a": 1, "a": 2}', "at line 1, column 12: a name is there twice"),
+    (b'{"a": 1e999}', "at line 1, column 11: a number is too large"),
+    (b'{"a": "\xff"}', "at line 1, column 7: there are bytes that are no UTF-8"),
+    (b'spec', "at line 1, column 4: it begins with neither { nor ["),
+    (b'{"a" 1}', "at line 1, column 6: 1 is not expected there"),
+])
+def test_a_body_that_is_no_json_is_told_where_and_what(server, body, words):
+    conn = http.client.HTTPConnection("127.0.0.1", server.port)
+    conn.request("POST", "/api/jobs", body, {"Authorization": f"Bearer {server.token}"})
+    answer = conn.getresponse()
+    assert answer.status == 400
+    assert json.loads(answer.read())["error"]["message"] == "the body is not JSON " + words
 
 
 def test_it_outlives_the_terminal_where_that_is_asked_for(muster, tmp_path):

@@ -177,11 +177,16 @@ static void submit(struct fixture *f, const char *name, const char *more)
     assert_ok(jobs_submit(&f->server, "p", name, spec, NULL, &err));
 }
 
+/* Of whatever project: a name is used once in a test. */
 static json_t *job(struct fixture *f, const char *name)
 {
+    static const char *const projects[] = { "q", "r", "p" };
     struct err err = { 0 };
     json_t *doc = NULL;
-    assert_ok(jobs_get(&f->server, "p", name, &doc, &err));
+    for (int i = 0; i < 3 && !doc; i++)
+        jobs_get(&f->server, projects[i], name, &doc, &err);
+    if (!doc)
+        fail_msg("%s", err.text);
     return doc;
 }
 
@@ -486,6 +491,90 @@ static void a_submit_reaches_the_driver_within_a_millisecond_or_so(void **state)
     end(&f);
 }
 
+static void submit_to(struct fixture *f, const char *project, const char *name)
+{
+    struct err err = { 0 };
+    OWN_JSON json_t *spec = json_pack("{s:s, s:[s], s:{s:i}}", "kind", "command", "command", "true",
+                                      "resources", "cpu", 2);
+    assert_ok(jobs_submit(&f->server, project, name, spec, NULL, &err));
+}
+
+/* What a project used an hour ago still counts after a restart: the other's younger job goes first. */
+static void what_projects_used_is_known_after_a_restart(void **state)
+{
+    (void)state;
+    struct fixture f;
+    begin(&f);
+    submit_to(&f, "p", "used");
+    until(&f, "used", "running");
+    usleep(20000);
+    ends(&f, "used", 1, good);
+    until(&f, "used", "succeeded");
+    submit_to(&f, "r", "blocks");
+    until(&f, "blocks", "running");
+    submit_to(&f, "p", "older");
+    submit_to(&f, "q", "younger");
+    down(&f);
+    up(&f);
+    until(&f, "blocks", "running");
+    ends(&f, "blocks", 1, good);
+    until(&f, "blocks", "succeeded");
+    until(&f, "younger", "running");
+    until(&f, "older", "queued");
+    end(&f);
+}
+
+/* The log says that it ran; its directory was never written to the disk. */
+static void an_attempt_that_a_power_cut_took_is_lost_and_not_run_again(void **state)
+{
+    (void)state;
+    struct fixture f;
+    begin(&f);
+    submit(&f, "a", "{}");
+    until(&f, "a", "running");
+    down(&f);
+    n_runs = 0;                 /* nothing is left of it */
+    up(&f);
+    until(&f, "a", "failed");
+    says(&f, "a", "lost: the machine went down while it ran");
+    assert_int_equal(n_runs, 0);
+    end(&f);
+}
+
+/* Each waits twice as long as the one before, the first a tenth of a second at least. */
+static void retries_without_a_pause_do_not_spin(void **state)
+{
+    (void)state;
+    struct err err = { 0 };
+    struct fixture f;
+    OWN_JSON json_t *events = NULL;
+    json_t *e;
+    size_t i;
+    double before = 0.05;
+    begin(&f);
+    submit(&f, "a", "{\"retries\": {\"limit\": 3, \"backoff_s\": 0}}");
+    for (int n = 1; n <= 4; n++) {
+        for (int w = 0; w < 3000 && !attempt(&f, "a", n); w++) {
+            ahead = ahead + 0.01;
+            usleep(1000);
+        }
+        until(&f, "a", "running");
+        ends(&f, "a", n, bad);
+        until(&f, "a", n == 4 ? "failed" : "queued");
+    }
+    assert_ok(jobs_events(&f.server, "p", "a", 0, &events, &err));
+    json_array_foreach(events, i, e) {
+        const char *type = json_string_value(json_object_get(e, "type"));
+        if (strcmp(type, "job.retrying"))
+            continue;
+        double wait = json_number_value(json_object_get(e, "wait_s"));
+        assert_true(wait > 1.99 * before && wait < 2.01 * before);
+        before = wait;
+    }
+    assert_true(before > 0.39 && before < 0.41);
+    end(&f);
+}
+
 CHECK_MAIN(a_job_is_started_runs_and_ends, a_failed_attempt_is_begun_again_after_its_pause,
            what_can_never_fit_and_what_cannot_be_started_fail_with_a_sentence,
            cancel_ends_what_waits_and_stops_what_runs,
@@ -493,4 +582,7 @@ CHECK_MAIN(a_job_is_started_runs_and_ends, a_failed_attempt_is_begun_again_after
            the_files_of_a_job_that_is_gone_are_removed_at_the_next_start,
            elastic_jobs_share_the_machine_without_a_restart,
            a_slow_start_keeps_nobody_waiting_and_can_be_cancelled,
-           a_submit_reaches_the_driver_within_a_millisecond_or_so)
+           a_submit_reaches_the_driver_within_a_millisecond_or_so,
+           what_projects_used_is_known_after_a_restart,
+           an_attempt_that_a_power_cut_took_is_lost_and_not_run_again,
+           retries_without_a_pause_do_not_spin)
