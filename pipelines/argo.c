@@ -219,10 +219,16 @@ static int put_exit(struct argo *c)
             return argo_refuse(c, h, "not supported: of hooks only \"exit\" is run, and one of it");
         if (argo_check_map(c, h, ARGO_HOOK) < 0 || argo_word(c, h, "template", &template) < 0)
             return -(int)c->err->code;
-        if (argo_get(h, "expression") || argo_get(h, "arguments"))
-            return argo_refuse(c, h, "not supported: an exit handler with arguments or an "
-                               "expression; make it steps that have them");
+        if (argo_get(h, "expression"))
+            return argo_refuse(c, argo_get(h, "expression"), "not supported: use \"when\" in steps "
+                               "of the exit handler");
         argo_put(c, c->flow, "exit", json_string(template));
+        json_t *arguments = argo_get(h, "arguments") ? json_object() : NULL;
+        if (!arguments)
+            continue;
+        argo_put(c, c->flow, "exit_arguments", arguments);
+        if (argo_put_arguments(c, arguments, argo_get(h, "arguments")) < 0)
+            return -(int)c->err->code;
     }
     return 0;
 }

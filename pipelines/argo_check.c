@@ -324,7 +324,11 @@ static int check_start(struct argo *c, const char *key, const char *as)
     size_t i;
     json_array_foreach(json_object_get(c->flow, "inputs"), i, in)
         argo_put(c, parameters, text_of(in, "name"), json_true());
-    const char *missing = unfilled(template, parameters, NULL, &kind);
+    const json_t *given = strcmp(key, "exit") == 0 ? json_object_get(c->flow, "exit_arguments")
+                                                   : NULL;
+    json_object_update(parameters, json_object_get(given, "parameters"));
+    const char *missing = unfilled(template, parameters, json_object_get(given, "artifacts"),
+                                   &kind);
     if (missing)
         return argo_refuse(c, at, "template \"%.60s\" needs %s \"%.60s\", which is none of "
                            "spec.arguments", name, kind, missing);

@@ -428,9 +428,8 @@ static int put_limits(struct argo *c, json_t *body, const struct value *t)
     }
     if (argo_bool(c, t, "failFast", &fast) < 0)
         return -(int)c->err->code;
-    if (argo_get(t, "failFast") && fast && argo_get(t, "steps"))
-        return argo_refuse(c, argo_get(t, "failFast"), "not supported: steps of a group that began "
-                           "are not stopped when one fails");
+    if (fast)
+        argo_put(c, body, "fail_fast", json_true());
     return put_retry(c, body, argo_get(t, "retryStrategy"));
 }
 

@@ -16,7 +16,8 @@
  *   description?
  *   entry        name of the template that is the run
  *   exit?        name of a template that runs at the end, whatever happened
- *                Of both, inputs are those of the run with the same name.
+ *   exit_arguments?  {"parameters": {}, "artifacts": {}} of that template, as in a TASK. Other
+ *                inputs of these two are those of the run with the same name.
  *   inputs       of the run: [{name, type, default?, optional?, description?, enum?: [any],
  *                config?: {name: VALUE, key, optional?} (value of a config map)}]; type is STRING
  *                NUMBER_INTEGER NUMBER_DOUBLE BOOLEAN LIST STRUCT. Argo: values are texts, and
@@ -39,8 +40,9 @@
  *                              archive?: false, global?: name}]}
  *                first: the first whose task ran. supplied: by who resumes a suspended step.
  *                global: also workflow.outputs.parameters.NAME (artifacts.NAME) from then on
- *   parallelism?, deadline_s? (of leaves also a VALUE that comes to a duration), display?: VALUE,
- *   labels?, annotations?
+ *   parallelism?, labels?, annotations?, display?: VALUE
+ *   fail_fast?   true: nothing more begins in it when one has failed
+ *   deadline_s?  n; of leaves also a VALUE that comes to a duration
  *   retry?       {limit: n (-1: no limit), policy: OnFailure | Always | OnError |
  *                OnTransientError, backoff_s, factor, max_s, cap_s?, expression?: text}
  *   cache?       {enabled: bool, staleness_s?: n}
