@@ -16,6 +16,7 @@
 #include "pipelines/runs.h"
 #include "protocols/console.h"
 #include "protocols/aiplatform.h"
+#include "protocols/kfp.h"
 #include "protocols/logging.h"
 #include "protocols/native.h"
 #include "protocols/storage.h"
@@ -29,6 +30,8 @@ static const struct protocol *const protocols[] = {
     &protocol_logging,
     &protocol_native_jobs,
     &protocol_native_runs,
+    &protocol_kfp_v1,
+    &protocol_kfp_v1_runs,
     &protocol_storage,
     &protocol_console,
     NULL

@@ -1,0 +1,72 @@
+/* protocols/kfp_int.h - what the two versions of the API have in common; for protocols/kfp*.c */
+#ifndef MUSTER_PROTOCOLS_KFP_INT_H
+#define MUSTER_PROTOCOLS_KFP_INT_H
+
+#include "pipelines/rows.h"
+#include "protocols/kfp.h"
+
+void kfp_error(struct request *q, const struct err *err);
+
+/* A time as RFC 3339, a new reference; NULL for 0: there is none yet. */
+json_t *kfp_time(double seconds);
+
+/* The text of one or more documents as JSON; of several, a list. */
+int kfp_parse(const char *text, size_t n, json_t **out, struct err *err);
+
+/* ------------------------------------------------------------ lists */
+
+/* How the values of a key are written there. */
+enum kfp_as { KFP_TEXT, KFP_TIME, KFP_STORAGE, KFP_STATE };
+
+struct kfp_key {
+    const char *name, *ours;            /* "created_at", "created" */
+    enum kfp_as as;
+};
+
+struct kfp_kind {
+    const struct rows_kind *rows;
+    const struct kfp_key *keys;         /* that may be sorted and filtered by; ends with NULL */
+};
+
+struct kfp_listing {
+    const struct kfp_kind *kind;
+    const char *namespace_, *parent;    /* "" and NULL: none is named */
+    const char *key;                    /* of the answer: "pipelines" */
+    json_t *(*each)(struct request *q, const json_t *row);
+};
+
+/* Answers with the page that page_token, page_size, sort_by and filter of the query ask for; the
+ * oldest come first where nothing is said, as there. */
+int kfp_list(struct request *q, const struct kfp_listing *l, struct err *err);
+
+/* ------------------------------------------------------------ uploads */
+
+/* The form of an upload: the bytes of its file, and what that is called. */
+struct kfp_upload {
+    struct buf bytes;
+    char file[256];
+};
+void kfp_upload_done(struct kfp_upload *u);
+int kfp_upload_read(struct request *q, struct kfp_upload *out, struct err *err);
+/* What a package_url names: gs:// of this server alone. */
+int kfp_upload_url(struct request *q, const char *project, const char *url,
+                   struct kfp_upload *out, struct err *err);
+#define OWN_UPLOAD __attribute__((cleanup(kfp_upload_done))) struct kfp_upload
+
+/* ------------------------------------------------------------ runs */
+
+/* {name: value} as the dialect of a version wants it: texts for argo; for ir, values of the types
+ * that `inputs` (as in a flow document) say. A new reference. */
+json_t *kfp_parameters(const json_t *given, const char *dialect, const json_t *inputs);
+
+/* "trigger" of a document (pipelines/schedule.h) from the API's, and back. */
+int kfp_trigger_read(const json_t *trigger, json_t **out, struct err *err);
+json_t *kfp_trigger(const json_t *doc);
+/* A number that clients send as one or as a text. */
+long kfp_whole(const json_t *doc, const char *key);
+
+/* The Workflow of a run with its status, as Argo's controller would have left it: JSON text, the
+ * caller frees it. */
+int kfp_workflow(struct request *q, const json_t *run, char **out, struct err *err);
+
+#endif
