@@ -4,7 +4,6 @@
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -233,29 +232,18 @@ static int fill_top(const struct layer *l, struct err *err)
 
 /* ------------------------------------------------------------------ one layer, once */
 
-static int remove_one(const char *path, const struct stat *st, int type, struct FTW *at)
-{
-    (void)st, (void)type, (void)at;
-    return remove(path);
-}
-
-static void remove_tree(const char *path)
-{
-    nftw(path, remove_one, 32, FTW_DEPTH | FTW_PHYS | FTW_MOUNT);
-}
-
 /* Another job may be building the same; waiting ends when this one is stopped. */
 static int lock_layer(const struct layer *l, const char *key, int *out, struct err *err)
 {
     char path[PATH_MAX + 16], stop[PATH_MAX + 16];
     snprintf(path, sizeof path, "%s.lock", l->path);
     snprintf(stop, sizeof stop, "%s/stop", l->r->order->dir);
-    OWN_FD int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    OWN_FD int fd = -1;
     bool told = false;
 
-    if (fd < 0)
-        return err_set(err, ERR_IO, "%s: %s", path, strerror(errno));
-    while (flock(fd, LOCK_EX | LOCK_NB) < 0) {
+    while ((fd = environment_lock(path, LOCK_EX | LOCK_NB)) < 0) {
+        if (errno != EWOULDBLOCK)
+            return err_set(err, ERR_IO, "%s: %s", path, strerror(errno));
         if (!told)
             journal_say(l->r->order->journal,
                         "another job is building the environment %.12s; waiting", key);
@@ -270,13 +258,15 @@ static int lock_layer(const struct layer *l, const char *key, int *out, struct e
     return 0;
 }
 
+static bool has_built;          /* a keeper has one thread, and one job */
+
 static int build(struct layer *l, int (*fill)(const struct layer *l, struct err *err),
                  struct err *err)
 {
     char inside[PATH_MAX + 16];
     double t = clock_seconds();
 
-    remove_tree(l->tmp);        /* of a builder that was killed */
+    environment_remove_tree(l->tmp);        /* of a builder that was killed */
     snprintf(inside, sizeof inside, "%s/.tmp", l->tmp);
     if (mkdir(l->tmp, 0755) < 0 || mkdir(inside, 0755) < 0)
         return err_set(err, ERR_IO, "%s: %s", l->tmp, strerror(errno));
@@ -286,17 +276,26 @@ static int build(struct layer *l, int (*fill)(const struct layer *l, struct err 
         return err_set(err, ERR_IO, "%s: %s", l->tmp, strerror(errno));
     chmod(l->tmp, 0755);
     chmod(inside, 0755);
+    has_built = true;
     int rc = fill(l, err);
-    remove_tree(inside);
+    environment_remove_tree(inside);
     if (rc == 0 && rename(l->tmp, l->path) < 0)
         rc = err_set(err, ERR_IO, "%s: %s", l->path, strerror(errno));
     if (rc < 0)
-        remove_tree(l->tmp);
+        environment_remove_tree(l->tmp);
     else
         journal_say(l->r->order->journal, "built %s in %.1f s",
                     l->base ? "its packages" : "an environment", clock_seconds() - t);
     journal_flush(l->r->order->journal);
     return rc;
+}
+
+void environment_done(const char *data_dir)
+{
+    struct err none;
+    int removed;
+    if (has_built)
+        environment_collect(data_dir, &removed, &none);
 }
 
 static int make_layer(const struct environment_request *r, const char *key, const char *base,
@@ -320,6 +319,8 @@ static int make_layer(const struct environment_request *r, const char *key, cons
         l->uv[0] = '\0';
     if (mkdir(envs, 0700) < 0 && errno != EEXIST)
         return err_set(err, ERR_IO, "%s: %s", envs, strerror(errno));
+    if (environment_hold(l->path, err) < 0)
+        return -(int)err->code;
     if (access(l->path, F_OK) < 0) {
         if (lock_layer(l, key, &lock, err) < 0)
             return -(int)err->code;

@@ -42,4 +42,26 @@ void environment_expose_python(struct task *t, const struct runtime *r);
 /* A name from the package index, perhaps with a version: no address, no option of pip. */
 int environment_check_requirement(const char *text, struct err *err);
 
+/* ------------------------------------------------------------------ how long they stay
+ *
+ * A layer stays for as long as a job uses it, and then until it has not been used for so many days,
+ * or all together take more room than they may: those that were used longest ago go first
+ * (runtimes.yaml says how much; runtimes_keep). It is built again when a job asks for it. */
+
+/* This process, a keeper, uses the layer until it ends. Before it is looked whether it is there. */
+int environment_hold(const char *layer, struct err *err);
+
+/* At a keeper's end: where it built a layer, others may have to go. */
+void environment_done(const char *data_dir);
+
+/* Removes what may go. Any process may, at any time, also several at once. */
+int environment_collect(const char *data_dir, int *out_removed, struct err *err);
+
+/* For serve --check: how many there are, and their size. ERR_IO: one is damaged. */
+int environment_check(const char *data_dir, int *out_n, double *out_bytes, struct err *err);
+
+/* flock of a file that may be removed by whoever holds it alone; -1 with errno. */
+int environment_lock(const char *path, int how);
+void environment_remove_tree(const char *path);
+
 #endif

@@ -30,6 +30,7 @@
 
 #include "base/own.h"
 #include "drivers/container.h"
+#include "drivers/environment.h"
 #include "drivers/keeper.h"
 #include "drivers/runtimes.h"
 #include "drivers/sandbox.h"
@@ -473,15 +474,18 @@ static int check_in_child(struct err *err)
     return -(int)said.code;
 }
 
-/* Nobody waits for podman. */
-static void sweep_containers(void)
+/* What nobody uses any more; nobody waits for that. */
+static void clean_aside(const char *data_dir)
 {
     pid_t pid = fork();
     if (pid == 0) {
         syscall(SYS_close_range, 3, ~0u, 0);
         if (fork() == 0) {
+            struct err none;
+            int removed;
             setsid();
             container_sweep();
+            environment_collect(data_dir, &removed, &none);
         }
         _exit(0);
     }
@@ -494,7 +498,7 @@ int driver_local_check(const char *data_dir, struct err *err)
     if (check_in_child(err) < 0 || runtimes_write(data_dir, err) < 0)
         return -(int)err->code;
     limits_sweep();
-    sweep_containers();
+    clean_aside(data_dir);
     make_spare();
     return 0;
 }

@@ -78,7 +78,14 @@ static const char defaults[] =
     "  gcr.io/google.com/cloudsdktool/: {plain: true}\n"
     "  gcr.io/google-containers/busybox: {plain: true}\n"
     "  ubuntu: {plain: true}\n"
-    TIERS;
+    TIERS
+    "# Environments that are made for Python programs are removed when none has used them for so "
+    "many\n"
+    "# days, and the oldest ones when all take more than this. 0: never.\n"
+    "environments: {days: 30, size: 50Gi}\n";
+
+enum { KEEP_DAYS = 30 };
+static const double keep_bytes = 50.0 * (1 << 30);
 
 static int table_path(const char *data_dir, char *out, struct err *err)
 {
@@ -239,6 +246,25 @@ int runtimes_tiers(const char *data_dir, json_t **out, struct err *err)
         if (read_tier(row, path, tiers, err) < 0)
             return -(int)err->code;
     *out = TAKE(tiers);
+    return 0;
+}
+
+int runtimes_keep(const char *data_dir, double *out_days, double *out_bytes, struct err *err)
+{
+    char path[PATH_MAX];
+    OWN(value) table = NULL;
+
+    if (read_table(data_dir, path, &table, err) < 0)
+        return -(int)err->code;
+    const struct value *row = value_find(table, "environments");
+    const char *days = word_of(row, "days"), *size = word_of(row, "size");
+    double d = *days ? bytes_of(days) : KEEP_DAYS, n = *size ? bytes_of(size) : keep_bytes;
+    if (row && (row->kind != VALUE_MAP || d < 0 || n < 0))
+        return err_set(err, ERR_INVALID,
+                       "%s:%d: environments: takes {days: 30, size: 50Gi}, with 0 for no limit",
+                       path, row->line);
+    *out_days = d;
+    *out_bytes = n;
     return 0;
 }
 

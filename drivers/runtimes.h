@@ -45,6 +45,10 @@ int runtimes_image(const char *data_dir, const char *image, struct runtime_image
  * yours. `data_dir` NULL, or a table without tiers: the defaults. */
 int runtimes_tiers(const char *data_dir, json_t **out, struct err *err);
 
+/* How long environments stay (drivers/environment.h): days without use, and bytes of all together;
+ * 0: no limit. */
+int runtimes_keep(const char *data_dir, double *out_days, double *out_bytes, struct err *err);
+
 /* A program of PATH, as a path without symbolic links (PATH_MAX bytes); false: there is none. */
 bool runtimes_program(const char *name, char *out);
 

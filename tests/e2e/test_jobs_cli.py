@@ -137,6 +137,8 @@ def test_a_python_spec_brings_its_package_along(muster, server, tmp_path):
     assert uri.startswith("gs://mine-all-mine/sub/") and uri.endswith("/one-1.0-py3-none-any.whl")
     done = muster("submit", spec, "--set", f"python.package={uri}", "--follow", env=server.env)
     assert "out of a wheel" in done.stdout
+    checked = muster("serve", "--data-dir", server.data_dir, "--check").stdout
+    assert re.search(r" [34] environments \(\d", checked), checked    # a Python, with and without setuptools
 
 
 @pytest.mark.parametrize("package, said", [
