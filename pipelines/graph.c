@@ -21,7 +21,8 @@ static void vertex_ended(struct run_graph *g, struct vertex *v)
     }
     if (!parent)
         return;
-    bool halts = dag && dag->tmpl->halt && counted && node_failed(v->n.phase);
+    if (counted && dag->tmpl->halt && node_failed(v->n.phase))
+        graph_halt(g, dag);
     if (parent->n.kind == NODE_RETRY) {
         retry_ended(g, parent, v);
     } else if (parent->n.kind == NODE_TASK_GROUP) {
@@ -29,8 +30,6 @@ static void vertex_ended(struct run_graph *g, struct vertex *v)
     } else if (v->n.kind != NODE_STEP_GROUP && dag->dag->slots[v->slot].v == v) {
         dag_task_ended(g, dag, v->slot);
     }
-    if (halts && !node_phase_ended(dag->n.phase))
-        graph_halt(g, dag);
     if (dag && dag->dag->queue_n)
         dag_pump(g, dag);
 }
