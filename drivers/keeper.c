@@ -5,10 +5,11 @@
  * clock, whichever is first. Output is read before anything else is believed: init's last word
  * comes after the last write of the program, but the pipe may still hold it.
  *
- * Nothing here is synced to the disk. What was acknowledged to a user is in the server's store;
- * what a power cut takes from an attempt's directory makes the attempt lost or not started,
- * which the scheduler handles as it handles a killed keeper. A sync in front of each start
- * would cost more than the rest.
+ * A power cut. exit.json is on the disk, and the way to it, before the attempt counts as ended: a
+ * server never hears of an end that could be taken back. The lock with our number is synced as soon
+ * as the program runs, beside it: one that was cut off is found lost, not as one to be started. In
+ * front of the program nothing is synced: a sync would cost more than the rest of the start, and
+ * what a cut takes within that millisecond is the order alone, which the server writes anew.
  */
 #include "drivers/keeper.h"
 
@@ -139,8 +140,8 @@ static int make_work(struct keeper *k, struct err *err)
     return 0;
 }
 
-/* All attempts of the job together may keep so much: what earlier ones left may have half of it, and
- * this one has the rest. */
+/* All attempts of the job together may keep so much: what earlier ones left may have half of it,
+ * and this one has the rest. */
 static void limit_log(struct keeper *k, long long bytes)
 {
     long long others = 0;
@@ -484,6 +485,18 @@ static void reserve_exit(struct keeper *k)
         journal_say(k->journal, "the disk is full; the job is tried all the same");
 }
 
+/* The directory's entries, and that there is the directory: in DATA/jobs/ID/ATTEMPT. */
+static void sync_way(void)
+{
+    static const char *const dirs[] = { ".", "..", "../.." };
+
+    for (size_t i = 0; i < sizeof dirs / sizeof dirs[0]; i++) {
+        OWN_FD int fd = open(dirs[i], O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        if (fd >= 0)
+            fsync(fd);
+    }
+}
+
 static void write_exit(struct keeper *k, json_t *doc)
 {
     static const char from[] = "exit.json.tmp";
@@ -496,13 +509,15 @@ static void write_exit(struct keeper *k, json_t *doc)
     /* For as long as it takes: until it is written the job has not ended, and says so by the
      * lock. */
     while (k->exit_file < 0 || pwrite(k->exit_file, text, n, 0) != (ssize_t)n ||
-           ftruncate(k->exit_file, (off_t)n) < 0 || rename(from, "exit.json") < 0) {
+           ftruncate(k->exit_file, (off_t)n) < 0 || fsync(k->exit_file) < 0 ||
+           rename(from, "exit.json") < 0) {
         sleep(1);
         if (access(k->dir, F_OK) < 0)
             return;             /* the job was deleted */
         if (k->exit_file < 0)
             k->exit_file = open(from, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     }
+    sync_way();
     set_phase(k, "ended");
 }
 
@@ -538,7 +553,10 @@ static void end_unrun(struct keeper *k, const struct err *err)
 static void tell_running(struct keeper *k)
 {
     set_phase(k, "running");
-    reserve_exit(k);            /* not before: the program is not to wait for it */
+    /* Not before: the program is not to wait for it. */
+    reserve_exit(k);
+    fsync(k->lock);
+    sync_way();
 }
 
 /* What a protocol took in place of what it was asked for. */
