@@ -32,6 +32,8 @@ static const struct protocol *const protocols[] = {
     &protocol_native_runs,
     &protocol_kfp_v1,
     &protocol_kfp_v1_runs,
+    &protocol_kfp_v2,
+    &protocol_kfp_v2_runs,
     &protocol_storage,
     &protocol_console,
     NULL

@@ -13,6 +13,9 @@ json_t *kfp_time(double seconds);
 /* The text of one or more documents as JSON; of several, a list. */
 int kfp_parse(const char *text, size_t n, json_t **out, struct err *err);
 
+/* The same as v2beta1's pipeline_spec; NULL: it cannot be read. */
+json_t *kfp_spec_json(const char *text, size_t n);
+
 /* ------------------------------------------------------------ lists */
 
 /* How the values of a key are written there. */
