@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/json.h"
 #include "base/own.h"
 #include "server/objects.h"
 #include "server/server.h"
@@ -136,22 +137,32 @@ static int find(sqlite3 *db, void *arg, struct err *err)
     return f->found ? 0 : err_set(err, ERR_NOMEM, "no memory for the cache");
 }
 
+/* Where an artifact is: its bucket, and the object's name (borrowed); NULL: not in a bucket here. */
+static const char *place_of(const json_t *art, char bucket[OBJECTS_BUCKET_MAX + 1])
+{
+    const char *uri = text_of(art, "uri");
+    const char *slash = !strncmp(uri, "gs://", 5) ? strchr(uri + 5, '/') : NULL;
+
+    if (!slash || slash - uri - 5 > OBJECTS_BUCKET_MAX)
+        return NULL;
+    snprintf(bucket, OBJECTS_BUCKET_MAX + 1, "%.*s", (int)(slash - uri - 5), uri + 5);
+    return slash + 1;
+}
+
 static int check_art(struct server *s, const char *project, const char *name, const json_t *art,
                      struct err *err)
 {
-    const char *uri = json_string_value(json_object_get(art, "uri"));
     const char *sum = json_string_value(json_object_get(art, "sha256"));
-    const char *slash = uri && !strncmp(uri, "gs://", 5) ? strchr(uri + 5, '/') : NULL;
     struct object o = { 0 };
     struct err none = { 0 };
     char bucket[OBJECTS_BUCKET_MAX + 1];
 
     if (!sum)
         return 0;               /* of another store: an importer's */
-    if (!slash || slash - uri - 5 > OBJECTS_BUCKET_MAX)
+    const char *object = place_of(art, bucket);
+    if (!object)
         return err_set(err, ERR_MISSING, "its output \"%.64s\" is not where it was", name);
-    snprintf(bucket, sizeof bucket, "%.*s", (int)(slash - uri - 5), uri + 5);
-    if (objects_stat(s, project, bucket, slash + 1, &o, &none) < 0)
+    if (objects_stat(s, project, bucket, object, &o, &none) < 0)
         return err_set(err, ERR_MISSING, "a step with the same key was run, but its output \"%.64s\" "
                        "is not there any more", name);
     bool same = !strcmp(o.sha256, sum);
@@ -182,6 +193,38 @@ int step_cache_find(struct server *s, const char *project, const char *key, doub
             return -(int)err->code;
     }
     *out = TAKE(found);
+    return 0;
+}
+
+static int take_art(struct server *s, const char *project, const char *name, json_t *art,
+                    const char *run, const char *node, struct err *err)
+{
+    char bucket[OBJECTS_BUCKET_MAX + 1], key[OBJECTS_NAME_MAX + 1];
+    const char *object = place_of(art, bucket);
+    struct object o = { 0 };
+
+    if (!object || !json_object_get(art, "sha256"))
+        return 0;
+    snprintf(key, sizeof key, "%s/%s/%s", run, node, name);
+    struct objects_copy c = { .project = project, .bucket = bucket, .name = object,
+                              .when = OBJECTS_WHENEVER, .to_bucket = bucket, .to_name = key,
+                              .to_when = OBJECTS_WHENEVER };
+    if (objects_copy(s, &c, &o, err) < 0)
+        return -(int)err->code;
+    object_done(&o);
+    return json_object_set_new(art, "uri", json_sprintf("gs://%s/%s", bucket, key)) < 0
+        ? err_set(err, ERR_NOMEM, "no memory for an artifact") : 0;
+}
+
+int step_cache_take(struct server *s, const char *project, json_t *outputs, const char *run,
+                    const char *node, struct err *err)
+{
+    const char *name;
+    json_t *art;
+
+    json_object_foreach(json_object_get(outputs, "artifacts"), name, art)
+        if (json_is_object(art) && take_art(s, project, name, art, run, node, err) < 0)
+            return -(int)err->code;
     return 0;
 }
 

@@ -31,6 +31,11 @@ bool step_cache_key(const json_t *order, const char *image_digest, char out[SHA2
 int step_cache_find(struct server *s, const char *project, const char *key, double staleness_s,
                json_t **out, struct err *err);
 
+/* Gives these outputs to a node of a run: the same content under names of its own, so that it stays
+ * when the run that made it is removed. */
+int step_cache_take(struct server *s, const char *project, json_t *outputs, const char *run,
+                    const char *node, struct err *err);
+
 /* `entry`: {"project", "key", "node", "outputs"}. */
 int step_cache_put(sqlite3 *db, const char *run, const json_t *entry, struct err *err);
 /* What a run left goes with it. */

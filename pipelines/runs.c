@@ -159,24 +159,62 @@ static int find_source(struct server *s, const struct run_request *q, struct sou
     return out->flow_text ? 0 : err_set(err, ERR_NOMEM, "no memory for a run");
 }
 
-/* Are these its parameters? The graph of a run knows. */
-static int check_parameters(const struct run_request *q, const json_t *flow, struct err *err)
+/* The type of an input; "": there is none of that name. */
+static const char *type_of(const json_t *flow, const char *name)
 {
-    OWN_JSON json_t *none = json_object();
-    OWN(run_graph) g = NULL;
-    const struct graph_run run = { .id = "check", .name = "check", .project = q->project,
-                                   .parameters = q->parameters ? q->parameters : none,
-                                   .created = 1 };
+    size_t i;
+    json_t *input;
 
-    return run_graph_new(flow, &run, &g, err);
+    json_array_foreach(json_object_get(flow, "inputs"), i, input)
+        if (!strcmp(text_of(input, "name"), name))
+            return text_of(input, "type");
+    return "";
+}
+
+/* A text for what is not one, or the other way round: clients that know texts alone send a number as
+ * "3", and those that do not send 3 where Argo has texts. */
+static json_t *fit_value(const json_t *flow, const char *name, json_t *v)
+{
+    bool argo = !strcmp(text_of(flow, "dialect"), "argo");
+    const char *type = type_of(flow, name), *text = json_string_value(v);
+
+    if (argo && !text) {
+        OWN_MEM char *dumped = json_dumps(v, JSON_COMPACT | JSON_ENCODE_ANY);
+        return dumped ? json_string(dumped) : NULL;
+    }
+    if (argo || !text || !*type || !strcmp(type, "STRING"))
+        return json_incref(v);
+    if (!strcasecmp(text, "true") || !strcasecmp(text, "false"))
+        return json_boolean(!strcasecmp(text, "true"));
+    json_t *value = json_loads(text, JSON_DECODE_ANY, NULL);
+    return value ? value : json_incref(v);
+}
+
+/* Are these its parameters? The graph of a run knows. *out: as they count, an object. */
+static int fit_parameters(const struct run_request *q, const json_t *flow, json_t **out,
+                          struct err *err)
+{
+    OWN_JSON json_t *fit = json_object();
+    OWN(run_graph) g = NULL;
+    const char *name;
+    json_t *v;
+
+    json_object_foreach((json_t *)q->parameters, name, v)
+        if (json_object_set_new(fit, name, fit_value(flow, name, v)) < 0)
+            return err_set(err, ERR_NOMEM, "no memory for parameters");
+    const struct graph_run run = { .id = "check", .name = "check", .project = q->project,
+                                   .parameters = fit, .created = 1 };
+    if (run_graph_new(flow, &run, &g, err) < 0)
+        return -(int)err->code;
+    *out = TAKE(fit);
+    return 0;
 }
 
 static json_t *run_json(const struct run_request *q, const struct source *from,
-                        const char *experiment)
+                        const char *experiment, json_t *parameters)
 {
     char id[ROWS_ID];
     double now = clock_wall();
-    OWN_JSON json_t *none = json_object();
 
     rows_new_id(id);
     return json_pack(
@@ -188,8 +226,7 @@ static json_t *run_json(const struct run_request *q, const struct source *from,
         from->version ? text_of(from->version, "id") : "", "recurring",
         q->recurring ? q->recurring : "", "state", "running", "phase", "Running", "message", "",
         "created", now, "scheduled", q->scheduled > 0 ? q->scheduled : now, "started", now, "ended",
-        0.0, "archived", 0, "parameters",
-        q->parameters ? (json_t *)q->parameters : none, "metrics", "dialect",
+        0.0, "archived", 0, "parameters", parameters, "metrics", "dialect",
         text_of(from->flow, "dialect"), "digest", text_of(from->version, "digest"),
         "service_account", q->service_account ? q->service_account : "", "api",
         q->api ? q->api : "", "nodes", 0, "done", 0, "no_cache", q->no_cache, "host_files",
@@ -209,17 +246,17 @@ int runs_create_with(struct server *s, const struct run_request *q,
                      void *arg, json_t **out, struct err *err)
 {
     __attribute__((cleanup(source_done))) struct source from = { NULL, NULL, NULL };
-    OWN_JSON json_t *experiment = NULL;
+    OWN_JSON json_t *experiment = NULL, *parameters = NULL;
 
     if (q->parameters && !json_is_object(q->parameters))
         return err_set(err, ERR_INVALID, "parameters: takes an object");
     if (experiment_of(s, q, &experiment, err) < 0 || find_source(s, q, &from, err) < 0 ||
-        check_parameters(q, from.flow, err) < 0)
+        fit_parameters(q, from.flow, &parameters, err) < 0)
         return -(int)err->code;
     if (json_is_true(json_object_get(experiment, "archived")))
         return err_set(err, ERR_CONFLICT, "experiment \"%.200s\" is archived: a run needs another, or "
                        "unarchive it", text_of(experiment, "name"));
-    OWN_JSON json_t *doc = run_json(q, &from, text_of(experiment, "id"));
+    OWN_JSON json_t *doc = run_json(q, &from, text_of(experiment, "id"), parameters);
     if (!doc)
         return err_set(err, ERR_INVALID, "a text of the run is not UTF-8");
     struct creation c = { q, q->text, from.flow_text, q->text_n, from.flow, doc, also, arg };

@@ -105,7 +105,8 @@ static bool find_cached(struct runs *r, const struct live *l, const struct node 
         err_set(&err, ERR_MISSING, "its cache may be 0 s old");
     else
         step_cache_find(r->server, l->project, key, json_number_value(stale), &found, &err);
-    if (!found) {
+    if (!found || step_cache_take(r->server, l->project, json_object_get(found, "outputs"), l->id,
+                                  n->id, &err) < 0) {
         *out = json_pack("{s:s, s:s, s:s, s:s}", "why", err.text, "key", key, "project",
                          l->project, "node", n->name);
         return false;

@@ -448,24 +448,38 @@ static void check_deadline(struct runs *r, struct live *l, double now, double *n
     }
 }
 
-static int count_node(void *arg, const struct node *n)
-{
-    int *done = arg;
+struct summary {
+    int done;
+    double first;
+    char failure[600];          /* of the step that failed first */
+};
 
-    *done += node_phase_ended(n->phase);
+static int sum_up(void *arg, const struct node *n)
+{
+    struct summary *s = arg;
+
+    s->done += node_phase_ended(n->phase);
+    if (node_kind_leaf(n->kind) && (n->phase == NODE_FAILED || n->phase == NODE_ERROR) &&
+        (!*s->failure || n->ended < s->first)) {
+        s->first = n->ended;
+        snprintf(s->failure, sizeof s->failure, "%.150s%s%.400s", n->name, n->message ? ": " : "",
+                 n->message ? n->message : "");
+    }
     return 0;
 }
 
 static void check_end(struct runs *r, struct live *l, double now)
 {
     const char *message = NULL;
-    int done = 0;
+    struct summary sum = { 0 };
 
     pthread_mutex_lock(&l->lock);
     enum node_phase phase = run_graph_phase(l->graph, &message);
     int nodes = run_graph_count(l->graph);
     if (phase != NODE_RUNNING)
-        run_graph_each(l->graph, count_node, &done);
+        run_graph_each(l->graph, sum_up, &sum);
+    if (phase != NODE_SUCCEEDED && (!message || !*message))
+        message = sum.failure;
     json_t *body = phase == NODE_RUNNING ? NULL
         : json_pack("{s:s, s:s*}", "phase", node_phase_name(phase), "message", message);
     json_t *patch = !body ? NULL
@@ -473,7 +487,7 @@ static void check_end(struct runs *r, struct live *l, double now)
                     message ? message : "", "state",
                     phase == NODE_SUCCEEDED ? "succeeded" : l->terminating ? "terminated"
                     : phase == NODE_ERROR ? "error" : "failed", "ended", now, "nodes", nodes, "done",
-                    done);
+                    sum.done);
     pthread_mutex_unlock(&l->lock);
     if (!body)
         return;

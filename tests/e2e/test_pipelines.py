@@ -1,0 +1,395 @@
+"""Runs of pipelines: steps are jobs, outputs reach who needs them, what was done is not done again."""
+import json
+import time
+
+import pytest
+
+ENDED = ("succeeded", "failed", "error", "terminated")
+
+
+def workflow(*templates, name="generateName: wf-", spec=""):
+    """A Workflow of templates, each a block of YAML lines."""
+    lines = ["apiVersion: argoproj.io/v1alpha1", "kind: Workflow", f"metadata: {{{name}}}", "spec:",
+             "  entrypoint: main"]
+    lines += ["  " + line for line in spec.splitlines()]
+    lines += ["  templates:"]
+    for t in templates:
+        for i, line in enumerate(t.strip("\n").splitlines()):
+            lines.append(("  - " if i == 0 else "    ") + line)
+    return "\n".join(lines) + "\n"
+
+
+def sh(name, script, inputs="", outputs="", more=""):
+    """A container template that runs a shell script."""
+    text = f"name: {name}\n"
+    if inputs:
+        text += f"inputs: {inputs}\n"
+    if outputs:
+        text += f"outputs: {outputs}\n"
+    text += "container:\n  image: alpine\n  command: [sh, -c]\n  args:\n  - |\n"
+    text += "".join(f"    {line}\n" for line in script.splitlines())
+    return text + more
+
+
+def begin(server, text, **more):
+    return server.json("POST", "/api/runs", {"text": text, **more})
+
+
+def wait(server, run, states=ENDED, seconds=30):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        doc = server.json("GET", f"/api/runs/default/{run['id']}")
+        if doc["state"] in states:
+            return doc
+        time.sleep(0.02)
+    raise AssertionError(f"the run is stuck: {doc}\n{json.dumps(nodes(server, run), indent=1)}")
+
+
+def nodes(server, run):
+    found = server.json("GET", f"/api/runs/default/{run['id']}/nodes")["nodes"]
+    return {n["name"]: n for n in found}
+
+
+def phases(server, run):
+    return {name: n["phase"] for name, n in nodes(server, run).items()}
+
+
+def done(server, text, state="succeeded", **more):
+    run = wait(server, begin(server, text, **more))
+    assert run["state"] == state, f"{run}\n{json.dumps(nodes(server, run), indent=1)}"
+    return run
+
+
+def output(server, run, node, name):
+    return nodes(server, run)[node]["outputs"]["parameters"][name]
+
+
+SAY = sh("say", "printf '%s!' '{{inputs.parameters.m}}' > /tmp/out",
+         "{parameters: [{name: m}]}", "{parameters: [{name: out, valueFrom: {path: /tmp/out}}]}")
+
+
+def chain(*tasks):
+    lines = ["name: main", "dag:", "  tasks:"]
+    return "\n".join(lines + [f"  - {t}" for t in tasks])
+
+
+def test_a_dag_runs_to_its_end_and_values_go_from_step_to_step(muster, server, tmp_path):
+    file = tmp_path / "p.yaml"
+    file.write_text(workflow(SAY, chain(
+        "{name: a, template: say, arguments: {parameters: [{name: m, value: '{{workflow.parameters.x}}'}]}}",
+        "{name: b, template: say, dependencies: [a], arguments: {parameters: [{name: m, "
+        "value: '{{tasks.a.outputs.parameters.out}}'}]}}"),
+        spec="arguments: {parameters: [{name: x, value: hello}]}"))
+    out = muster("apply", "-f", file, "--wait", env=server.env).stdout
+    name, run, state = out.split()
+    assert state == "succeeded" and name.startswith("wf-")
+    assert output(server, {"id": run}, "main.b", "out") == "hello!!"
+    out = muster("apply", "-f", file, "--wait", "--param", "x=bye", "--json", env=server.env).stdout
+    doc = json.loads(out)
+    assert output(server, doc, "main.b", "out") == "bye!!" and doc["parameters"] == {"x": "bye"}
+    assert doc["done"] == doc["nodes"] == 3
+
+
+def test_what_cannot_run_is_refused_before_anything_begins(muster, server, tmp_path):
+    file = tmp_path / "wrong.yaml"
+    file.write_text(workflow(SAY, chain("{name: a, template: nobody}")))
+    said = muster("apply", "-f", file, env=server.env, check=False).stderr
+    assert "wrong.yaml:" in said and "nobody" in said
+    status, _, body = server.call("POST", "/api/runs", {"text": workflow(SAY, chain(
+        "{name: a, template: say, arguments: {parameters: [{name: m, value: '{{workflow.parameters.x}}'}]}}"),
+        spec="arguments: {parameters: [{name: x}]}")})
+    assert status == 400 and b"x" in body
+    assert server.json("GET", "/api/runs")["total"] == 0
+
+
+def test_artifacts_are_objects_files_and_directories(server):
+    make = sh("make", "mkdir -p /tmp/d/sub; echo one > /tmp/d/sub/f; echo two > /tmp/file",
+              outputs="{artifacts: [{name: d, path: /tmp/d}, {name: f, path: /tmp/file}, "
+                      "{name: maybe, path: /tmp/none, optional: true}]}")
+    use = sh("use", "cat /in/d/sub/f /in/f | tr -d '\\n' > /tmp/out",
+             "{artifacts: [{name: d, path: /in/d}, {name: f, path: /in/f}]}",
+             "{parameters: [{name: out, valueFrom: {path: /tmp/out}}]}")
+    run = done(server, workflow(make, use, chain(
+        "{name: make, template: make}",
+        "{name: use, template: use, dependencies: [make], arguments: {artifacts: "
+        "[{name: d, from: '{{tasks.make.outputs.artifacts.d}}'}, "
+        "{name: f, from: '{{tasks.make.outputs.artifacts.f}}'}]}}")))
+    assert output(server, run, "main.use", "out") == "onetwo"
+    art = nodes(server, run)["main.make"]["outputs"]["artifacts"]
+    assert art["d"]["dir"] and not art["f"]["dir"] and "maybe" not in art
+    assert art["f"]["uri"].startswith(f"gs://artifacts-default/{run['id']}/")
+    node = nodes(server, run)["main.make"]["id"]
+    _, headers, body = server.call("GET", f"/api/runs/default/{run['id']}/nodes/{node}/artifacts/f")
+    assert body == b"two\n" and headers["Content-Disposition"] == "attachment"
+
+
+def test_a_link_out_of_the_step_is_no_output(server):
+    leave = sh("leave", "ln -s /etc/passwd /tmp/out; ln -s /etc /tmp/dir",
+               outputs="{parameters: [{name: out, valueFrom: {path: /tmp/out}}]}")
+    run = done(server, workflow(leave, chain("{name: a, template: leave}")), "error")
+    assert "link" in nodes(server, run)["main.a"]["message"]
+
+
+def test_an_output_that_a_step_did_not_leave_is_named(server):
+    run = done(server, workflow(sh("none", "true", outputs="{artifacts: [{name: model, path: /tmp/m}]}"),
+                                chain("{name: a, template: none}")), "error")
+    assert "model" in nodes(server, run)["main.a"]["message"]
+
+
+def test_a_loop_over_a_list_that_a_step_made_and_a_join(server):
+    make = sh("make", "echo '[1, 2, 3]' > /tmp/out",
+              outputs="{parameters: [{name: out, valueFrom: {path: /tmp/out}}]}")
+    join = sh("join", "echo '{{inputs.parameters.m}}'; printf '%s' '{{inputs.parameters.m}}' > /tmp/out",
+              "{parameters: [{name: m}]}",
+              "{parameters: [{name: out, valueFrom: {path: /tmp/out}}]}")
+    run = done(server, workflow(make, SAY, join, chain(
+        "{name: make, template: make}",
+        "{name: each, template: say, dependencies: [make], "
+        "withParam: '{{tasks.make.outputs.parameters.out}}', "
+        "arguments: {parameters: [{name: m, value: '{{item}}'}]}}",
+        "{name: join, template: join, dependencies: [each], arguments: {parameters: "
+        "[{name: m, value: '{{tasks.each.outputs.parameters.out}}'}]}}")))
+    assert json.loads(output(server, run, "main.join", "out")) == ["1!", "2!", "3!"]
+
+
+def test_scripts_their_result_and_conditions(server):
+    script = "name: flip\nscript:\n  image: python:3.9\n  command: [python3]\n  source: |\n" \
+             "    print('heads')\n"
+    run = done(server, workflow(script, SAY, chain(
+        "{name: flip, template: flip}",
+        "{name: yes, template: say, dependencies: [flip], when: \"{{tasks.flip.outputs.result}} == heads\", "
+        "arguments: {parameters: [{name: m, value: '{{tasks.flip.outputs.result}}'}]}}",
+        "{name: no, template: say, dependencies: [flip], when: \"{{tasks.flip.outputs.result}} == tails\", "
+        "arguments: {parameters: [{name: m, value: x}]}}")))
+    assert output(server, run, "main.yes", "out") == "heads!"
+    assert phases(server, run)["main.no"] == "Skipped"
+
+
+def test_retries_run_until_one_is_good(server):
+    text = sh("once", "test {{retries}} = 2", more="retryStrategy: {limit: 3}\n")
+    run = done(server, workflow(text, chain("{name: a, template: once}")))
+    found = phases(server, run)
+    assert [found[f"main.a({i})"] for i in range(3)] == ["Failed", "Failed", "Succeeded"]
+    assert "main.a(3)" not in found
+
+
+def test_a_failed_run_is_retried_from_what_failed(server, tmp_path):
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o777)         # steps are nobody on this machine
+    count = sh("count", "echo x >> /mnt/count; echo ok", more=f"""
+volumes: [{{name: v, hostPath: {{path: {shared}}}}}]
+""").replace("  image: alpine", "  image: alpine\n  volumeMounts: [{name: v, mountPath: /mnt}]")
+    fail = sh("fail", "test -e /mnt/flag", more=f"""
+volumes: [{{name: v, hostPath: {{path: {shared}}}}}]
+""").replace("  image: alpine", "  image: alpine\n  volumeMounts: [{name: v, mountPath: /mnt}]")
+    run = done(server, workflow(count, fail, chain("{name: a, template: count}",
+               "{name: b, template: fail, dependencies: [a]}")), "failed")
+    assert run["message"] == "main.b: exit code 1"
+    assert server.call("POST", f"/api/runs/default/{run['id']}/terminate")[0] == 409
+    (shared / "flag").touch()
+    server.json("POST", f"/api/runs/default/{run['id']}/retry")
+    assert wait(server, run)["state"] == "succeeded"
+    assert (shared / "count").read_text() == "x\n"
+    assert server.call("POST", f"/api/runs/default/{run['id']}/retry")[0] == 409
+
+
+def test_a_terminated_run_stops_its_steps(server):
+    run = begin(server, workflow(sh("sleep", "sleep 60"), SAY, chain(
+        "{name: a, template: sleep}",
+        "{name: b, template: say, dependencies: [a], arguments: {parameters: [{name: m, value: x}]}}")))
+    while phases(server, run).get("main.a") != "Running":
+        time.sleep(0.02)
+    server.json("POST", f"/api/runs/default/{run['id']}/terminate")
+    assert wait(server, run)["state"] == "terminated"
+    found = phases(server, run)
+    assert found["main.a"] == "Failed" and found["main.b"] in ("Omitted", "Failed", "Skipped")
+    job = nodes(server, run)["main.a"]["job"]
+    assert server.json("GET", f"/api/jobs/default/{job}")["state"] == "cancelled"
+
+
+def test_a_step_and_a_run_that_never_end_are_ended(server):
+    run = done(server, workflow(sh("sleep", "sleep 60", more="activeDeadlineSeconds: 1\n"),
+                                chain("{name: a, template: sleep}")), "failed")
+    assert nodes(server, run)["main.a"]["phase"] == "Failed"
+    run = done(server, workflow(sh("sleep", "sleep 60"), chain("{name: a, template: sleep}"),
+                                spec="activeDeadlineSeconds: 1"), "failed")
+    assert nodes(server, run)["main.a"]["phase"] == "Failed"
+
+
+def test_a_suspended_step_waits_for_a_word_or_for_its_time(server):
+    text = workflow("name: wait\nsuspend: {}", "name: nap\nsuspend: {duration: '0.1'}", SAY, chain(
+        "{name: nap, template: nap}", "{name: wait, template: wait, dependencies: [nap]}",
+        "{name: a, template: say, dependencies: [wait], arguments: {parameters: [{name: m, value: x}]}}"))
+    text = text.replace("'0.1'", "1")
+    run = begin(server, text)
+    while phases(server, run).get("main.wait") != "Running":
+        time.sleep(0.02)
+    server.json("POST", f"/api/runs/default/{run['id']}/resume?node=main.wait")
+    assert wait(server, run)["state"] == "succeeded"
+    assert phases(server, run)["main.nap"] == "Succeeded"
+
+
+VOLUME = """name: volume
+resource:
+  action: create
+  manifest: |
+    apiVersion: v1
+    kind: PersistentVolumeClaim
+    metadata: {name: "{{workflow.name}}-data"}
+    spec:
+      accessModes: [ReadWriteMany]
+      resources: {requests: {storage: 3Gi}}
+outputs:
+  parameters:
+  - {name: manifest, valueFrom: {jsonPath: '{}'}}
+  - {name: name, valueFrom: {jsonPath: '{.metadata.name}'}}
+  - {name: size, valueFrom: {jsonPath: '{.status.capacity.storage}'}}"""
+
+
+def on_volume(name, script):
+    return sh(name, script, "{parameters: [{name: v}]}",
+              "{parameters: [{name: out, valueFrom: {path: /data/f, default: none}}]}",
+              "volumes: [{name: d, persistentVolumeClaim: {claimName: '{{inputs.parameters.v}}'}}]\n") \
+        .replace("  image: alpine", "  image: alpine\n  volumeMounts: [{name: d, mountPath: /data}]")
+
+
+def test_a_volume_is_made_shared_and_deleted_by_steps(server):
+    given = "arguments: {parameters: [{name: v, value: '{{tasks.volume.outputs.parameters.name}}'}]}"
+    drop = "name: drop\ninputs: {parameters: [{name: v}]}\ncontainer:\n  image: gcr.io/cloud-builders/kubectl\n" \
+           "  command: [kubectl, delete, PersistentVolumeClaim, '{{inputs.parameters.v}}', " \
+           "--ignore-not-found, --output, name, --wait=false]\n"
+    run = done(server, workflow(VOLUME, on_volume("write", "echo kept > /data/f"),
+                                on_volume("read", "cat /data/f"), drop, chain(
+        "{name: volume, template: volume}",
+        f"{{name: write, template: write, dependencies: [volume], {given}}}",
+        f"{{name: read, template: read, dependencies: [write], {given}}}",
+        f"{{name: drop, template: drop, dependencies: [read], {given}}}")))
+    assert output(server, run, "main.volume", "size") == "3Gi"
+    assert json.loads(output(server, run, "main.volume", "manifest"))["status"]["phase"] == "Bound"
+    assert output(server, run, "main.read", "out") == "kept"
+    assert not list((server.data_dir / "volumes" / "default").glob("*-data"))
+
+
+def resource(name, action, kind, data, outputs=""):
+    return f"name: {name}\nresource:\n  action: {action}\n  manifest: |\n    apiVersion: v1\n    " \
+           f"kind: {kind}\n    metadata: {{name: settings}}\n    {data}\n{outputs}"
+
+
+def test_config_maps_and_secrets_are_made_read_and_removed(muster, server):
+    use = sh("use", 'printf "%s %s %s %s" ${#A} $B $(cat /etc-c/b) $ALL_b > /tmp/out',
+             outputs="{parameters: [{name: out, valueFrom: {path: /tmp/out}}]}",
+             more="volumes: [{name: c, configMap: {name: settings}}]\n").replace(
+        "  image: alpine", """  image: alpine
+  volumeMounts: [{name: c, mountPath: /etc-c}]
+  envFrom: [{configMapRef: {name: settings}, prefix: ALL_}]
+  env:
+  - {name: A, valueFrom: {secretKeyRef: {name: settings, key: a}}}
+  - {name: B, valueFrom: {configMapKeyRef: {name: settings, key: b}}}
+  - {name: C, valueFrom: {configMapKeyRef: {name: settings, key: no, optional: true}}}""")
+    run = done(server, workflow(resource("c", "create", "ConfigMap", 'data: {b: two}'),
+                                resource("s", "create", "Secret", 'stringData: {a: hunter22}'), use,
+                                resource("d", "delete", "Secret", ""), chain(
+        "{name: c, template: c}", "{name: s, template: s}",
+        "{name: use, template: use, dependencies: [c, s]}",
+        "{name: d, template: d, dependencies: [use]}")))
+    assert output(server, run, "main.use", "out") == "8 two two two"
+    assert "settings.a" not in muster("secret", "list", env=server.env).stdout
+    assert "settings.b" in muster("config", "list", env=server.env).stdout
+    job = nodes(server, run)["main.use"]["job"]
+    for path in (f"/api/runs/default/{run['id']}/events", f"/api/jobs/default/{job}"):
+        assert b"hunter22" not in server.call("GET", path)[2]
+    run = done(server, workflow(resource("c", "create", "ConfigMap", 'data: {b: other}'),
+                                chain("{name: c, template: c}")), "failed")
+    assert "already" in nodes(server, run)["main.c"]["message"]
+
+
+CACHED = "metadata: {labels: {pipelines.kubeflow.org/enable_caching: 'true'}}\n"
+
+
+def explained(server, run):
+    return {s["name"]: s for s in
+            server.json("GET", f"/api/runs/default/{run['id']}/explain")["steps"]}
+
+
+def test_a_step_that_was_run_is_not_run_again_while_its_outputs_are_there(server):
+    text = workflow(sh("make", "date +%N > /tmp/out; date +%N > /tmp/art", "{parameters: [{name: m}]}",
+                       "{parameters: [{name: out, valueFrom: {path: /tmp/out}}], "
+                       "artifacts: [{name: art, path: /tmp/art}]}", CACHED),
+                    chain("{name: a, template: make, arguments: {parameters: "
+                          "[{name: m, value: '{{workflow.parameters.m}}'}]}}"),
+                    spec="arguments: {parameters: [{name: m, value: x}]}")
+    first = done(server, text)
+    again = done(server, text)
+    assert output(server, again, "main.a", "out") == output(server, first, "main.a", "out")
+    why = explained(server, again)["main.a"]
+    assert why["cached"] and why["run"] == first["id"]
+    assert not explained(server, first)["main.a"]["cached"]
+    other = done(server, text, parameters={"m": "y"})
+    assert not explained(server, other)["main.a"]["cached"]
+    assert not explained(server, done(server, text, no_cache=True))["main.a"]["cached"]
+    # What the first left goes with it; what was taken from it stays.
+    assert server.call("DELETE", f"/api/runs/default/{first['id']}")[0] == 204
+    art = f"/api/runs/default/{again['id']}/nodes/main.a/artifacts/art"
+    assert server.call("GET", art)[0] == 200
+    third = done(server, text)
+    uri = nodes(server, third)["main.a"]["outputs"]["artifacts"]["art"]["uri"]
+    bucket, name = uri[5:].split("/", 1)
+    path = f"/storage/v1/b/{bucket}/o/{name.replace('/', '%2F')}"
+    assert server.call("DELETE", path)[0] == 204
+    fourth = done(server, text)
+    assert not explained(server, fourth)["main.a"]["cached"]
+    assert "not there any more" in explained(server, fourth)["main.a"]["why"]
+
+
+def test_a_step_that_may_write_to_a_volume_is_never_cached(server):
+    text = workflow(VOLUME, on_volume("write", "echo x >> /data/f") + CACHED, chain(
+        "{name: volume, template: volume}",
+        "{name: write, template: write, dependencies: [volume], arguments: {parameters: "
+        "[{name: v, value: '{{tasks.volume.outputs.parameters.name}}'}]}}"))
+    run = done(server, text)
+    assert "volume" in explained(server, run)["main.write"]["why"]
+
+
+def test_a_deleted_run_leaves_nothing(server):
+    run = begin(server, workflow(sh("sleep", "echo x > /tmp/a; sleep 60"), chain(
+        "{name: a, template: sleep}")))
+    while phases(server, run).get("main.a") != "Running":
+        time.sleep(0.02)
+    assert server.call("DELETE", f"/api/runs/default/{run['id']}")[0] == 204
+    end = time.monotonic() + 20
+    while server.call("GET", f"/api/runs/default/{run['id']}")[0] != 404:
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    assert server.json("GET", "/api/jobs")["jobs"] == []
+
+
+def test_runs_of_a_project_are_its_own(muster, server):
+    server.json("POST", "/api/projects", {"name": "other"})
+    token = server.json("POST", "/api/projects/other/tokens", {})["token"]
+    run = done(server, workflow(sh("a", "true"), chain("{name: a, template: a}")))
+    assert server.call("GET", f"/api/runs/default/{run['id']}", token=token)[0] == 403
+    assert server.json("GET", "/api/runs", token=token)["runs"] == []
+    made = server.json("POST", "/api/runs", {"text": workflow(sh("a", "true"), chain(
+        "{name: a, template: a}"))}, token=token)
+    assert made["project"] == "other"
+    host = workflow(sh("a", "true", more="volumes: [{name: v, hostPath: {path: /etc}}]\n").replace(
+        "  image: alpine", "  image: alpine\n  volumeMounts: [{name: v, mountPath: /mnt}]"),
+        chain("{name: a, template: a}"))
+    made = server.json("POST", "/api/runs", {"text": host}, token=token)
+    while True:
+        doc = server.json("GET", f"/api/runs/other/{made['id']}", token=token)
+        if doc["state"] in ENDED:
+            break
+        time.sleep(0.02)
+    assert doc["state"] == "error" and "server's own token" in doc["message"] + json.dumps(
+        server.json("GET", f"/api/runs/other/{made['id']}/nodes", token=token))
+
+
+@pytest.mark.parametrize("wide", [True, False])
+def test_hundreds_of_steps(server, wide):
+    tasks = [f"{{name: s{i}, template: t" + ("" if wide or not i else f", dependencies: [s{i - 1}]") + "}"
+             for i in range(200 if wide else 60)]
+    run = done(server, workflow("name: t\ncontainer: {image: alpine, command: ['true']}",
+                                chain(*tasks)))
+    assert run["done"] == len(tasks) + 1
