@@ -11,7 +11,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-
+from server import Server
 from test_driver import Attempt
 
 IMAGE = "localhost/muster-test:1"
@@ -226,7 +226,8 @@ def test_a_container_ends_with_its_keeper(job, podman):
     assert not (a.dir / "exit.json").exists()
 
 
-def test_what_a_killed_init_left_is_removed_by_the_next(job, podman):
+@pytest.mark.parametrize("by", ["the next", "the server"])
+def test_what_a_killed_init_left_is_removed(job, podman, muster, tmp_path, by):
     a = job("echo ready; sleep 4474", wait=False)
     wait_for(lambda: "ready" in a.text("o"))
     children = Path(f"/proc/{a.keeper.pid}/task/{a.keeper.pid}/children").read_text().split()
@@ -236,8 +237,11 @@ def test_what_a_killed_init_left_is_removed_by_the_next(job, podman):
     a.keeper.kill()
     a.keeper.wait()
     assert processes("sleep\0004474") and podman.names()
-    assert job("echo next").text("o") == "next"
-    assert processes("sleep\0004474") == [] and podman.names() == []
+    if by == "the next":
+        assert job("echo next").text("o") == "next"
+    else:
+        Server(muster, tmp_path / "other").start().stop()
+    wait_for(lambda: processes("sleep\0004474") == [] and podman.names() == [])
 
 
 # ---------------------------------------------------------------- steps of pipelines
