@@ -1,13 +1,13 @@
-/* pipelines/expr.h - expressions of the two languages of pipelines: `when`, `depends` and {{=...}} of
+/* pipelines/expr.h - expressions of the languages of pipelines: `when`, `depends` and {{=...}} of
  * Argo, trigger conditions of kfp 2
  *
  * One grammar, lowest binding first:
  *     a ? b : c    a ?? b    || or    && and    not
  *     == != < <= > >= in contains startsWith endsWith matches =~ !~
  *     + -    * / %    **    ! - + (prefix)    a.field a['field'] a[i] a[i:j] f(a, b) a | f(b)
- * Literals: numbers, "texts", 'texts', true, false, nil (null), [lists], {maps: values}. A closure is
- * the last argument of filter, map, all, any, one, none, count, find: {# > 1}, {.size == 1}. A call
- * written as a method, x.f(a), is f(x, a) where no name x.f is known.
+ * Literals: numbers, "texts", 'texts', true, false, nil (null), [lists], {maps: values}. A closure
+ * is the last argument of filter, map, all, any, one, none, count, find: {# > 1}, {.size == 1}. A
+ * call written as a method, x.f(a), is f(x, a) where no name x.f is known.
  *
  * Values are JSON. Functions are a table (expr_calls.c), those of sprig too as far as Argo's own
  * examples use them.

@@ -176,7 +176,8 @@ static int from_json(struct expr_run *r, const struct call *c, json_t **v, int n
         return -ERR_INVALID;
     json_t *value = json_loads(text, JSON_DECODE_ANY, &why);
     if (!value)
-        return err_set(r->err, ERR_INVALID, "%s: \"%.40s\" is no JSON: %s", c->name, text, why.text);
+        return err_set(r->err, ERR_INVALID, "%s: \"%.40s\" is no JSON: %s", c->name, text,
+                       why.text);
     return give(r, value, out);
 }
 
@@ -422,7 +423,8 @@ static int date(struct expr_run *r, const struct call *c, json_t **v, int n, jso
     char text[256];
     (void)n;
     if (!rest)
-        return err_set(r->err, ERR_INVALID, "%s takes a time such as 2006-01-02T15:04:05Z", c->name);
+        return err_set(r->err, ERR_INVALID, "%s takes a time such as 2006-01-02T15:04:05Z",
+                       c->name);
     for (const char *p = text_of(v[0]); *p;) {
         size_t i = 0, count = sizeof parts / sizeof parts[0];
         while (i < count && strncmp(p, parts[i].go, strlen(parts[i].go)))

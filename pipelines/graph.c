@@ -242,7 +242,8 @@ static void node_ended(struct run_graph *g, const json_t *body)
     enum node_phase phase;
     const char *job = text_at(body, "job");
 
-    if (!v || !node_kind_leaf(v->n.kind) || node_phase_ended(v->n.phase) || !phase_at(body, &phase) ||
+    if (!v || !node_kind_leaf(v->n.kind) || node_phase_ended(v->n.phase) ||
+        !phase_at(body, &phase) ||
         (int)number_at(body, "attempt", v->n.attempt) != v->n.attempt)
         return;
     vertex_outputs(v, leaf_outputs(g, v, body, phase == NODE_SUCCEEDED));
@@ -264,13 +265,13 @@ static void node_ended(struct run_graph *g, const json_t *body)
 static void resume(struct run_graph *g, struct vertex *v, const json_t *body)
 {
     enum node_phase phase = NODE_SUCCEEDED;
-    const json_t *parameters = json_object_get(body, "parameters");
+    const json_t *given = json_object_get(body, "parameters");
+    const json_t *none = json_object_get(g->nothing, "parameters");
     if (v->n.kind != NODE_SUSPEND || node_phase_ended(v->n.phase))
         return;
     phase_at(body, &phase);
     OWN_JSON json_t *outputs = json_pack("{s:{s:O, s:{}}}", "outputs", "parameters",
-                                         parameters ? parameters : json_object_get(g->nothing, "parameters"),
-                                         "artifacts");
+                                         given ? given : none, "artifacts");
     vertex_outputs(v, leaf_outputs(g, v, outputs, true));
     vertex_end(g, v, phase, text_at(body, "message"));
 }

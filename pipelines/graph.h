@@ -1,8 +1,8 @@
 /* pipelines/graph.h - a run: the fold of a flow document and its events
  *
- * Pure: no clock, disk or thread. What happens depends on the flow document, the parameters and the
- * events in order, so that a replay gives the same nodes with the same ids and inputs. An event that
- * changes nothing is fine twice.
+ * Pure: no clock, disk or thread. What happens depends on the flow document, the parameters and
+ * the events in order, so that a replay gives the same nodes with the same ids and inputs. An event
+ * that changes nothing is fine twice.
  *
  * Nodes are named as Argo names them: the root after the entry template, "main.train", iterations
  * "main.loop(0:a)", groups of steps "main[0]" with "main[0].hello" in them, attempts of a template
@@ -88,7 +88,7 @@ struct graph_run {
     const char *id, *name;      /* name: of the workflow, unique */
     const char *project;
     const json_t *parameters;
-    const json_t *configs;      /* config maps that inputs read, {"map": {"key": text}}; may be NULL */
+    const json_t *configs;      /* config maps that inputs read, {"map": {"key": text}}, or NULL */
     double created;
 };
 
@@ -101,9 +101,9 @@ OWN_DEFINE(run_graph)
 
 /*  type            body
  *  run.created     anything; nothing is done
- *  node.ended      {"node": name or id, "attempt", "phase", "message"?, "code"?, "started"?, "ended"?,
- *                   "outputs"?: {"parameters", "artifacts", "result"?}, "cached"?, "job"?,
- *                   "transient"?: bool (for retries of OnTransientError)}
+ *  node.ended      {"node": name or id, "attempt", "phase", "message"?, "code"?, "started"?,
+ *                   "ended"?, "outputs"?: {"parameters", "artifacts", "result"?}, "cached"?,
+ *                   "job"?, "transient"?: bool (for retries of OnTransientError)}
  *  node.resumed    {"node"} of a suspend node; or {} for all that wait; "phase"?, "message"?, and
  *                   "parameters"?: its outputs
  *  node.deadline   {"node", "message"?}: the template's deadline has passed; what runs in it is not
@@ -118,15 +118,15 @@ OWN_DEFINE(run_graph)
 int run_graph_apply(struct run_graph *g, const char *type, const json_t *body, double t,
                     struct err *err);
 
-/* A leaf that is wanted and was not given yet; NULL: none (now). It is given once in the life of this
- * struct: whoever replays asks again and finds by name and attempt that it was begun. `at`: not
- * before this time (back-off; 0: now). Of a suspend node `at` is when it ends by itself, by a
+/* A leaf that is wanted and was not given yet; NULL: none (now). It is given once in the life of
+ * this struct: whoever replays asks again and finds by name and attempt that it was begun. `at`:
+ * not before this time (back-off; 0: now). Of a suspend node `at` is when it ends by itself, by a
  * node.resumed that the caller then applies; INFINITY: only when somebody says so. */
 const struct node *run_graph_next(struct run_graph *g, double *at);
 
 /* A leaf that is not wanted any more (terminated, deadline): stop it, and say by node.ended that it
- * ended; each once. NULL: none. After a replay it may be one that was given in an earlier life only,
- * or never: where there is no job of it, say so at once. */
+ * ended; each once. NULL: none. After a replay it may be one that was given in an earlier life
+ * only, or never: where there is no job of it, say so at once. */
 const struct node *run_graph_unwanted(struct run_graph *g);
 
 /* Says that a leaf's job runs (no event; lost in replay, and found again by looking). */
@@ -148,12 +148,13 @@ const struct node *run_graph_find(const struct run_graph *g, const char *id_or_n
 int run_graph_each(const struct run_graph *g, int (*each)(void *arg, const struct node *n),
                    void *arg);
 
-/* What a leaf runs, all values resolved: {"kind": "step"|"resource"|"suspend"|"importer", that kind's
- * object as in the template with each VALUE as what it comes to, "inputs": {"parameters": [{"name",
- * "value", "type"?}], "artifacts": [{"name", "path"?, "value": ART | [ART...]}]}, "outputs": as in the
- * template, "cache"?, "deadline_s"?, "labels"?, "annotations"?}. A value with "format" stays as it is
- * for the step to resolve. New reference. ERR_INVALID: a tag names nothing; the caller then ends the
- * leaf with phase "Error" and that sentence. */
+/* What a leaf runs, all values resolved: {"kind": "step"|"resource"|"suspend"|"importer", that
+ * kind's object as in the template with each VALUE as what it comes to, "inputs": {"parameters":
+ * [{"name", "value"?, "type"?}], "artifacts": [{"name", "path"?, "value": ART | [ART...] | {"raw":
+ * text} | {"uri": text}}]}, "outputs": as in the template, "cache"?, "deadline_s"?, "labels"?,
+ * "annotations"?}. A value with "format" stays as it is for the step to resolve. New reference.
+ * ERR_INVALID: a tag names nothing; the caller then ends the leaf with phase "Error" and that
+ * sentence. */
 int run_graph_order(const struct run_graph *g, const struct node *n, json_t **out, struct err *err);
 
 /* The run's volumes ("volumes", "claims") with their values resolved. New reference. */
@@ -167,6 +168,6 @@ const json_t *run_graph_parameters(const struct run_graph *g);
 
 size_t run_graph_bytes(const struct run_graph *g);      /* memory held, but for JSON of leaves */
 int run_graph_count(const struct run_graph *g);         /* nodes */
-uint64_t run_graph_work(const struct run_graph *g);     /* nodes, edges and waiters looked at so far */
+uint64_t run_graph_work(const struct run_graph *g);     /* nodes and edges looked at so far */
 
 #endif

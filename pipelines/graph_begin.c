@@ -1,5 +1,4 @@
-/* pipelines/graph_begin.c - a task begins: its `when`, its loop, its inputs, its template's attempts
- */
+/* pipelines/graph_begin.c - a task begins: its `when`, its loop, its inputs, its attempts */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

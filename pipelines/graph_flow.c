@@ -47,8 +47,8 @@ static int task_after(struct tmpl *t, struct task *k, struct err *err)
         const char *name = json_string_value(json_array_get(after, i));
         int at = name ? task_number(t, name) : -1;
         if (at < 0)
-            return err_set(err, ERR_INVALID, "template \"%s\": task \"%s\" comes after \"%s\", which "
-                                             "there is not", t->name, k->name, name ? name : "");
+            return err_set(err, ERR_INVALID, "template \"%s\": task \"%s\" comes after \"%s\", "
+                           "which there is not", t->name, k->name, name ? name : "");
         bool twice = false;
         for (int j = 0; j < k->n_after && n < 64; j++)
             twice |= k->after[j] == at;
@@ -130,7 +130,8 @@ static int tasks_link(struct tmpl *t, struct err *err)
     if (ok < 0)
         return err_set(err, ERR_NOMEM, "no memory for the tasks of a run");
     if (reached < t->n)
-        return err_set(err, ERR_INVALID, "template \"%s\": its tasks wait for one another", t->name);
+        return err_set(err, ERR_INVALID, "template \"%s\": its tasks wait for one another",
+                       t->name);
     return 0;
 }
 
@@ -324,7 +325,8 @@ int graph_take_parameters(struct run_graph *g, const json_t *given, struct err *
         v = graph_typed(type, json_incref(v));
         if (!json_is_null(v) && !fits(type, v)) {
             json_decref(v);
-            return err_set(err, ERR_INVALID, "the parameter \"%s\" of the run is no %s", name, type);
+            return err_set(err, ERR_INVALID, "the parameter \"%s\" of the run is no %s", name,
+                           type);
         }
         json_object_set_new(g->parameters, name, v);
     }

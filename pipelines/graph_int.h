@@ -101,7 +101,7 @@ enum place { PLACE_NONE, PLACE_WAIT, PLACE_GIVE, PLACE_STOP, PLACE_TIMED, PLACE_
 
 struct vertex {
     struct node n;              /* first: a node is its vertex */
-    struct vertex *home;        /* the dag whose task it is (of); NULL: the root, the exit handler */
+    struct vertex *home;        /* the dag whose task it is; NULL: the root, the exit handler */
     const struct tmpl *tmpl;
     struct dag *dag;
     struct loop *loop;

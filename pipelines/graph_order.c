@@ -94,7 +94,8 @@ static int order_inputs(const struct scope *s, const struct vertex *v, const cha
 int run_graph_order(const struct run_graph *g, const struct node *n, json_t **out, struct err *err)
 {
     static const char *const kinds[] = { "step", "resource", "suspend", "importer" };
-    static const char *const others[] = { "outputs", "cache", "deadline_s", "labels", "annotations" };
+    static const char *const others[] = { "outputs", "cache", "deadline_s", "labels",
+                                          "annotations" };
     const struct vertex *v = vertex_of(n);
     struct scope s = { .g = g, .home = v, .inputs = n->inputs, .leaf = v };
     OWN_JSON json_t *order = json_object();

@@ -1,4 +1,4 @@
-/* pipelines/graph_values.c - VALUE and ARTREF of a flow document, inputs and outputs of templates */
+/* pipelines/graph_values.c - VALUE and ARTREF of a flow document, what templates get and give */
 #include <ctype.h>
 #include <math.h>
 #include <stdlib.h>
@@ -87,7 +87,8 @@ static json_t *final_status(const struct scope *s, const char *task)
     if (node_failed(v->n.phase)) {
         json_t *code = json_object_get(v->n.outputs, "code");
         json_object_set_new(error, "code", code ? json_incref(code) : json_integer(1));
-        json_object_set_new(error, "message", json_string(v->n.message ? v->n.message : "it failed"));
+        json_object_set_new(error, "message",
+                            json_string(v->n.message ? v->n.message : "it failed"));
     }
     return json_pack("{s:s, s:s, s:s, s:o}", "state", states[v->n.phase], "pipelineJobResourceName",
                      s->g->run_id, "pipelineTaskName", task, "error", error);
@@ -232,8 +233,10 @@ static int config_in(const struct scope *s, const json_t *doc, json_t **out, str
         value_get(&own, json_object_get(config, "key"), &key, err) < 0)
         return -(int)err->code;
     const char *map = json_string_value(name), *word = json_string_value(key);
-    json_t *v = json_object_get(json_object_get(s->g->run.configs, map ? map : ""), word ? word : "");
-    if (!v && !json_object_get(doc, "default") && !json_is_true(json_object_get(config, "optional")))
+    const json_t *held = json_object_get(s->g->run.configs, map ? map : "");
+    json_t *v = json_object_get(held, word ? word : "");
+    bool optional = json_is_true(json_object_get(config, "optional"));
+    if (!v && !json_object_get(doc, "default") && !optional)
         return err_set(err, ERR_INVALID, "config map \"%s\" has no \"%s\"", map ? map : "",
                        word ? word : "");
     *out = json_incref(v);
@@ -266,12 +269,9 @@ static int parameter_in(const struct scope *s, const json_t *arguments, const js
     if (!v && (s->g->ir ? !argument || json_is_true(json_object_get(doc, "optional")) : false))
         return 0;
     if (!v)
-        return err_set(err, ERR_INVALID, argument ? "parameter \"%s\" of template \"%s\" gets the "
-                                                    "output of a task that gave none, and has no "
-                                                    "default"
-                                                  : "parameter \"%s\" of template \"%s\" is not given "
-                                                    "and has no default",
-                       name, t->name);
+        return err_set(err, ERR_INVALID, "parameter \"%s\" of template \"%s\" %s and has no "
+                       "default", name, t->name, argument ? "gets the output of a task that gave none,"
+                                               : "is not given");
     v = json_is_null(v) || json_object_get(v, "format") ? v : graph_typed(type, v);
     json_object_set_new(to, name, v);
     return 0;
@@ -409,8 +409,8 @@ int dag_outputs(const struct run_graph *g, const struct vertex *v, json_t **out,
         if (value)
             json_object_set_new(p, name, graph_typed(type, value));
         else if (!g->ir && !json_object_get(doc, "first"))
-            return err_set(err, ERR_INVALID, "output \"%s\" is that of a task that gave none, and has "
-                                             "no default", name);
+            return err_set(err, ERR_INVALID, "output \"%s\" is that of a task that gave none, and "
+                           "has no default", name);
     }
     json_array_foreach ((json_t *)as, i, doc) {
         const char *name = text_at(doc, "name");
@@ -422,7 +422,8 @@ int dag_outputs(const struct run_graph *g, const struct vertex *v, json_t **out,
         if (output_of(&s, doc, artifact_get, &value, err) < 0)
             return err_add(err, "output \"%s\"", name);
         if (!value && !optional)
-            return err_set(err, ERR_INVALID, "artifact \"%s\" is that of a task that gave none", name);
+            return err_set(err, ERR_INVALID, "artifact \"%s\" is that of a task that gave none",
+                           name);
         if (value)
             json_object_set_new(a, name, value);
     }

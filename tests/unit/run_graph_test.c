@@ -187,7 +187,8 @@ static void values_pass_from_task_to_task(void **state)
             {"name": "gen", "template": "gen"}, {"name": "skip", "template": "gen",
             "when": "false"},
             {"name": "p", "template": "print", "after": ["gen"], "parameters": {
-                "m": {"text": "{{tasks.gen.outputs.parameters.x}}-{{workflow.parameters.who}}-{{=1 + 41}}"}}},
+                "m": {"text":
+                    "{{tasks.gen.outputs.parameters.x}}-{{workflow.parameters.who}}-{{=1 + 41}}"}}},
             {"name": "q", "template": "print", "after": ["skip"], "parameters": {
                 "n": {"text": "{{tasks.skip.outputs.parameters.x}}"}, "m": {"json": 5}}},
             {"name": "r", "template": "print", "after": ["skip"], "continue_on": {"error": true},
@@ -233,7 +234,8 @@ static void names_of_the_run_and_its_tasks_are_known(void **state)
         "default": "1"}]),
             ONE "," PRINT "," J("main": {"dag": {"tasks": [{"name": "a", "template": "one"},
             {"name": "p", "template": "print", "after": ["a"], "parameters": {"m": {"text":
-             "{{workflow.uid}} {{workflow.namespace}} {{workflow.creationTimestamp}}"}, "n": {"text":
+             "{{workflow.uid}} {{workflow.namespace}} {{workflow.creationTimestamp}}"},
+             "n": {"text":
              "{{workflow.creationTimestamp.Y}} {{workflow.labels.l}} {{workflow.parameters}}"}}},
             {"name": "q", "template": "print", "after": ["a"], "parameters": {"m": {"text":
              "{{tasks.a.status}} {{tasks.a.exitCode}} {{tasks.a.startedAt}}"}}}]}}), "");
