@@ -70,6 +70,7 @@ static const struct refusal container_refused[] = {
     { NULL, NULL },
 };
 static const struct refusal resource_refused[] = {
+    { "flags", "no kubectl is run; name the resource in the manifest" },
     { "manifestFrom", "a manifest is read from \"manifest\" only" },
     { NULL, NULL },
 };
@@ -150,7 +151,7 @@ static const struct keys tables[ARGO_MAPS] = {
     [ARGO_CONTAINER] = { CONTAINER_USED, CONTAINER_IDLE, container_refused },
     [ARGO_SCRIPT] = { CONTAINER_USED "source", CONTAINER_IDLE, container_refused },
     [ARGO_SIDECAR] = { CONTAINER_USED "mirrorVolumeMounts", CONTAINER_IDLE, container_refused },
-    [ARGO_RESOURCE] = { "action failureCondition flags manifest mergeStrategy successCondition",
+    [ARGO_RESOURCE] = { "action failureCondition manifest mergeStrategy successCondition",
         "setOwnerReference", resource_refused },
     [ARGO_SUSPEND] = { "duration", "", none },
     [ARGO_RETRY] = { "backoff expression limit retryPolicy", "affinity", none },

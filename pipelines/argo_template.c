@@ -448,13 +448,14 @@ static int check_manifest(struct argo *c, const struct value *v)
         if (sscanf(p, "kind: %*[\"']%79[A-Za-z]", kind) == 1 ||
             sscanf(p, "kind: %79[A-Za-z]", kind) == 1)
             break;
-    if (!*kind)
-        return 0;
+    if (!*kind && argo_has_tags(v->text))
+        return 0;                               /* it comes from a tag */
     for (int i = 0; kinds[i]; i++)
         if (strcmp(kinds[i], kind) == 0)
             return 0;
-    return argo_refuse(c, v, "not supported: a resource of kind %s; the kinds here are "
-                       "PersistentVolumeClaim, ConfigMap, Secret and TrainingJob", kind);
+    return argo_refuse(c, v, "not supported: a resource of %s%s; the kinds here are "
+                       "PersistentVolumeClaim, ConfigMap, Secret and TrainingJob",
+                       *kind ? "kind " : "no kind", kind);
 }
 
 static int put_resource(struct argo *c, json_t *body, const struct value *t, const struct value *v)
@@ -462,7 +463,7 @@ static int put_resource(struct argo *c, json_t *body, const struct value *t, con
     static const char *const actions[] = {
         "create", "get", "patch", "delete", "apply", "replace", NULL,
     };
-    const struct value *manifest = argo_get(v, "manifest"), *flags = argo_get(v, "flags");
+    const struct value *manifest = argo_get(v, "manifest"), *merge = argo_get(v, "mergeStrategy");
     const char *action;
     int i = 0;
 
@@ -474,19 +475,19 @@ static int put_resource(struct argo *c, json_t *body, const struct value *t, con
     if (!actions[i])
         return argo_refuse(c, argo_get(v, "action"), "must be create, get, patch, delete, apply or "
                            "replace");
-    if (!manifest && !flags)
-        return argo_refuse(c, v, "needs \"manifest\"");
-    if (manifest && (manifest->kind != VALUE_SCALAR || check_manifest(c, manifest) < 0))
-        return manifest->kind == VALUE_SCALAR ? -(int)c->err->code
-                                              : argo_refuse(c, manifest, "must be a text");
+    if (!manifest || manifest->kind != VALUE_SCALAR)
+        return argo_refuse(c, manifest ? manifest : v, "needs \"manifest\", a text");
+    if (merge && merge->kind == VALUE_SCALAR && strcmp(merge->text, "json") == 0)
+        return argo_refuse(c, merge, "not supported: write a patch as the part that changes");
+    if (check_manifest(c, manifest) < 0)
+        return -(int)c->err->code;
     json_t *r = json_pack("{s:s}", "action", action);
     argo_put(c, body, "resource", r);
     if (argo_put_value(c, r, "manifest", manifest) < 0 ||
         argo_put_text(c, r, "success", argo_get(v, "successCondition")) < 0 ||
-        argo_put_text(c, r, "failure", argo_get(v, "failureCondition")) < 0 ||
-        argo_put_text(c, r, "merge", argo_get(v, "mergeStrategy")) < 0)
+        argo_put_text(c, r, "failure", argo_get(v, "failureCondition")) < 0)
         return -(int)c->err->code;
-    return flags ? argo_put_values(c, r, "flags", flags) : 0;
+    return 0;
 }
 
 static int put_suspend(struct argo *c, json_t *body, const struct value *t, const struct value *v)

@@ -51,7 +51,7 @@
  *                Steps of Argo too: a task of one group comes after all of the group before.
  *   step         STEP
  *   resource     {action: create|get|patch|delete|apply|replace, manifest: VALUE, success?: text,
- *                failure?: text, flags?: [VALUE], merge?: text}
+ *                failure?: text}
  *   suspend      {seconds?: VALUE}
  *   importer     {uri: VALUE, type: text, metadata?: VALUE}                            (ir)
  *

@@ -557,6 +557,8 @@ static void what_is_not_there_is_refused_by_name(void **state)
         { ONE("    container: {image: i, comand: [x]}\n"), "did you mean \"command\"?" },
         { ONE("    resource: {action: create, manifest: 'kind: Pod'}\n"),
           "a resource of kind Pod; the kinds here are" },
+        { ONE("    resource: {action: patch, manifest: 'a: b'}\n"), "a resource of no kind" },
+        { ONE("    resource: {action: delete, flags: [pod, x]}\n"), "flags: not supported" },
         { ONE("    resource: {action: make, manifest: 'kind: Secret'}\n"), "must be create, get" },
         { DAG("      - {name: p, templateRef: {name: n, template: t}}\n"),
           "tasks[0].templateRef: not supported: there are no WorkflowTemplates" },
