@@ -72,6 +72,11 @@ def test_a_job_is_watched_live_to_its_end(page, server, screens):
     page.wait_for_selector("text=line 60 of sixty")
     page.fill("input[placeholder='Search the log']", "line 42")
     playwright.expect(page.locator(".log .line")).to_have_count(1)
+    with page.expect_download() as whole:
+        page.click("text=whole log")
+    text = Path(whole.value.path()).read_text()
+    assert whole.value.suggested_filename.endswith(".log")
+    assert "line 1 of sixty\n" in text and "line 60 of sixty\n" in text
     page.screenshot(path=screens / "job.png", full_page=True)
 
 
