@@ -148,6 +148,7 @@ static void become_program(const struct sandbox *s, volatile int *error)
 static pid_t start_program(const struct init *in)
 {
     volatile int error = 0;
+    environ = (char **)in->s->env;      /* the program is looked up on its own path, not on ours */
     pid_t pid = vfork();        /* copies no page tables, and tells whether exec worked */
     if (pid == 0)
         become_program(in->s, &error);
