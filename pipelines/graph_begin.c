@@ -203,8 +203,8 @@ void loop_ended(struct run_graph *g, struct vertex *group, struct vertex *iterat
     loop_begin(g, group);
     if (l->left)
         return;
-    if (!l->failed && !group->stopped)
-        vertex_outputs(group, loop_outputs(g, group));
+    vertex_outputs(group, loop_outputs(g, group));
+    vertex_blame(group, l->failed ? vertex_of(group->n.children[l->worst_index]) : NULL);
     vertex_end(g, group, l->failed ? (enum node_phase)l->worst : group->stopped ? NODE_FAILED
                                                                                 : NODE_SUCCEEDED,
                NULL);

@@ -230,12 +230,13 @@ static enum node_phase target_phase(const struct run_graph *g, const struct vert
                                                                                   : p;
 }
 
-static const char *first_failure(const struct vertex *v)
+static const struct vertex *first_failure(const struct vertex *v)
 {
     for (int i = 0; i < v->tmpl->n; i++) {
         const struct vertex *k = v->dag->slots[i].v;
-        if (k && k->n.phase == NODE_ERROR && k->n.message)
-            return k->n.message;
+        if (k && node_failed(k->n.phase) && k->n.message &&
+            !dag_goes_on(&v->tmpl->tasks[i], k->n.phase))
+            return k;
     }
     return NULL;
 }
@@ -251,7 +252,8 @@ void dag_finish(struct run_graph *g, struct vertex *v)
     if (v->dag->cut && phase == NODE_SUCCEEDED)
         phase = NODE_FAILED;
     if (phase != NODE_SUCCEEDED) {
-        vertex_end(g, v, phase, v->n.message ? NULL : first_failure(v));
+        vertex_blame(v, first_failure(v));
+        vertex_end(g, v, phase, NULL);
         return;
     }
     if (dag_outputs(g, v, &outputs, &err) < 0) {

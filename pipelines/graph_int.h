@@ -190,6 +190,7 @@ struct vertex *vertex_make(struct run_graph *g, struct vertex *parent, char *nam
 void vertex_free(struct vertex *v);
 struct vertex *vertex_find(const struct run_graph *g, const char *id_or_name);
 void vertex_message(struct vertex *v, const char *message);
+void vertex_blame(struct vertex *v, const struct vertex *below); /* unless it has a message */
 void vertex_inputs(struct vertex *v, json_t *inputs);           /* takes the reference */
 void vertex_outputs(struct vertex *v, json_t *outputs);         /* takes the reference */
 void vertex_end(struct run_graph *g, struct vertex *v, enum node_phase phase, const char *message);

@@ -280,6 +280,16 @@ void vertex_message(struct vertex *v, const char *message)
     v->n.message = message && *message ? strdup(message) : NULL;
 }
 
+/* Why it failed: what failed in it, and why that did. */
+void vertex_blame(struct vertex *v, const struct vertex *below)
+{
+    OWN_BUF why = BUF_INIT;
+    if (v->n.message || !below || !below->n.message)
+        return;
+    buf_printf(&why, "%.100s: %.400s", below->n.display, below->n.message);
+    vertex_message(v, why.data);
+}
+
 void vertex_inputs(struct vertex *v, json_t *inputs)
 {
     json_decref((json_t *)v->n.inputs);

@@ -269,9 +269,9 @@ static int parameter_in(const struct scope *s, const json_t *arguments, const js
     if (!v && (s->g->ir ? !argument || json_is_true(json_object_get(doc, "optional")) : false))
         return 0;
     if (!v)
-        return err_set(err, ERR_INVALID, "parameter \"%s\" of template \"%s\" %s and has no "
-                       "default", name, t->name, argument ? "gets the output of a task that gave none,"
-                                               : "is not given");
+        return err_set(err, ERR_INVALID, "parameter \"%s\" of template \"%s\" %s and has no default",
+                       name, t->name,
+                       argument ? "gets the output of a task that gave none," : "is not given");
     v = json_is_null(v) || json_object_get(v, "format") ? v : graph_typed(type, v);
     json_object_set_new(to, name, v);
     return 0;
@@ -482,10 +482,16 @@ json_t *loop_outputs(const struct run_graph *g, const struct vertex *group)
 {
     json_t *p = json_object(), *a = json_object();
     OWN_JSON json_t *results = json_array();
+    const json_t *declared = json_object_get(json_object_get(group->n.body, "outputs"),
+                                             "parameters");
     const char *key;
     json_t *v;
     void *next;
+    size_t k;
 
+    json_array_foreach ((json_t *)declared, k, v)       /* an empty list where all were skipped */
+        if ((key = text_at(v, "name")))
+            json_object_set_new(p, key, json_array());
     for (int i = 0; i < group->n.n_children; i++) {
         const struct node *c = group->n.children[i];
         json_t *result = json_object_get(c->outputs, "result");
@@ -500,7 +506,7 @@ json_t *loop_outputs(const struct run_graph *g, const struct vertex *group)
         if (!g->ir)
             json_object_set_new(p, key, texts_joined(v));
     json_t *all = json_pack("{s:o, s:o}", "parameters", p, "artifacts", a);
-    if (all && json_array_size(results))
+    if (all && (!g->ir || json_array_size(results)))
         json_object_set_new(all, "result", g->ir ? json_incref(results) : results_joined(results));
     return all;
 }

@@ -343,6 +343,23 @@ static void loops_run_over_items_and_gather_outputs(void **state)
         "main.each(0:one) main.each(1:2) main.each(2:q:1) main.each(3:4) main.all");
 }
 
+static void a_loop_of_which_all_is_skipped_gives_empty_lists(void **state)
+{
+    PLAY(p);
+    (void)state;
+    play_of(&p, "argo", "", PRINT "," J("g": {"outputs": {"parameters": [{"name": "o",
+        "path": "/o"}]}, "step": {}}, "main": {"dag": {"tasks": [
+        {"name": "l", "template": "g", "loop": {"items": ["a", "b"]}, "when": "{{item}} == c"},
+        {"name": "p", "template": "print", "after": ["l"], "parameters": {
+         "m": {"text": "{{tasks.l.outputs.parameters.o}} {{tasks.l.outputs.result}} "},
+         "n": {"text": "{{tasks.l.outputs.parameters}}"}}},
+        {"name": "none", "template": "print", "after": ["l"], "loop": {"items":
+         {"text": "{{tasks.l.outputs.result}}"}}}]}}), "");
+    assert_string_equal(input(&p, "main.p", "m"), "\"[] [] \"");
+    assert_string_equal(input(&p, "main.p", "n"), "\"[]\"");
+    assert_string_equal(phase(&p, "main.none"), "Skipped");
+}
+
 static void sequences_count_up_and_down(void **state)
 {
     PLAY(p);
@@ -585,7 +602,8 @@ CHECK_MAIN(tasks_begin_when_all_before_them_ended, what_comes_after_a_failure_is
            artifacts_come_from_expressions_raw_texts_and_the_run,
            config_maps_give_inputs_and_templates_say_how_they_are_shown,
            outputs_with_a_global_name_are_known_to_all, loops_run_over_items_and_gather_outputs,
-           sequences_count_up_and_down, nested_loops_and_dags_end_as_a_whole,
+           a_loop_of_which_all_is_skipped_gives_empty_lists, sequences_count_up_and_down,
+           nested_loops_and_dags_end_as_a_whole,
            a_loop_fails_when_all_have_ended, parallelism_of_run_template_and_loop_is_kept,
            templates_call_themselves_until_a_when_ends_it,
            kfp_values_are_typed_and_conditions_see_inputs,
