@@ -5,7 +5,7 @@
  * the leaves that it wants, and submits them. What a round decides it writes in one transaction; the
  * next round reads it back. Nothing is waited for but the disk: outputs are carried by the hands.
  */
-#include <errno.h>
+#include <malloc.h>
 #include <math.h>
 #include <poll.h>
 #include <search.h>
@@ -73,8 +73,12 @@ static int commit(struct runs *r, bool *out, struct err *err)
 
 /* ------------------------------------------------------------ runs that have not ended */
 
+enum { LARGE = 1000 };           /* nodes: their memory is given back at once */
+
 static void live_free(struct live *l)
 {
+    bool large = l->graph && run_graph_count(l->graph) > LARGE;
+
     run_graph_free(l->graph);
     json_decref(l->doc);
     json_decref(l->flow);
@@ -82,6 +86,8 @@ static void live_free(struct live *l)
     free(l->later);
     pthread_mutex_destroy(&l->lock);
     free(l);
+    if (large)
+        malloc_trim(0);
 }
 
 void live_unref(struct runs *r, struct live *l)
