@@ -3,6 +3,7 @@
 #include <strings.h>
 
 #include "base/json.h"
+#include "pipelines/flow.h"
 #include "pipelines/package.h"
 #include "protocols/kfp_int.h"
 #include "protocols/multipart.h"
@@ -365,6 +366,7 @@ int kfp_upload_url(struct request *q, const char *project, const char *url,
 
 /* ------------------------------------------------------------ parameters and triggers */
 
+/* NULL: it is no input. */
 static const char *type_of(const json_t *inputs, const char *name)
 {
     size_t i;
@@ -373,27 +375,47 @@ static const char *type_of(const json_t *inputs, const char *name)
     json_array_foreach((json_t *)inputs, i, input)
         if (!strcmp(text_of(input, "name"), name))
             return text_of(input, "type");
-    return "STRING";
+    return NULL;
 }
 
-json_t *kfp_parameters(const json_t *given, const char *dialect, const json_t *inputs)
+int kfp_parameters(const json_t *given, const char *dialect, const json_t *inputs, json_t **out,
+                   struct err *err)
 {
     const bool texts = !strcmp(dialect, "argo");
-    json_t *out = json_object();
+    OWN_JSON json_t *doc = json_object();
     const char *name;
     json_t *value;
 
     json_object_foreach((json_t *)given, name, value) {
+        const char *type = type_of(inputs, name);
         json_t *as = NULL;
+        if (!type)
+            return err_set(err, ERR_INVALID, "the pipeline has no parameter \"%.200s\"", name);
         if (texts && !json_is_string(value)) {
             OWN_MEM char *text = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY);
             as = json_string(text);
-        } else if (!texts && json_is_string(value) && strcmp(type_of(inputs, name), "STRING")) {
+        } else if (!texts && json_is_string(value) && strcmp(type, "STRING")) {
             as = json_loads(json_string_value(value), JSON_DECODE_ANY, NULL);
         }
-        json_object_set_new(out, name, as ? as : json_incref(value));
+        json_object_set_new(doc, name, as ? as : json_incref(value));
     }
-    return out;
+    *out = TAKE(doc);
+    return 0;
+}
+
+int kfp_parameters_of(const json_t *given, const char *file, const char *text, size_t n,
+                      json_t **out, struct err *err)
+{
+    OWN_JSON json_t *flow = NULL;
+
+    if (json_object_size(given) == 0) {
+        *out = json_object();
+        return 0;
+    }
+    if (flow_compile(file, text, n, &flow, err) < 0)
+        return -(int)err->code;
+    return kfp_parameters(given, text_of(flow, "dialect"), json_object_get(flow, "inputs"), out,
+                          err);
 }
 
 long kfp_whole(const json_t *doc, const char *key)

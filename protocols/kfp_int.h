@@ -59,8 +59,12 @@ int kfp_upload_url(struct request *q, const char *project, const char *url,
 /* ------------------------------------------------------------ runs */
 
 /* {name: value} as the dialect of a version wants it: texts for argo; for ir, values of the types
- * that `inputs` (as in a flow document) say. A new reference. */
-json_t *kfp_parameters(const json_t *given, const char *dialect, const json_t *inputs);
+ * that `inputs` (as in a flow document) say. A new reference. ERR_INVALID: a name is none of them. */
+int kfp_parameters(const json_t *given, const char *dialect, const json_t *inputs, json_t **out,
+                   struct err *err);
+/* The same for a pipeline that comes with the run; `file` stands for it in messages. */
+int kfp_parameters_of(const json_t *given, const char *file, const char *text, size_t n,
+                      json_t **out, struct err *err);
 
 /* "trigger" of a document (pipelines/schedule.h) from the API's, and back. */
 int kfp_trigger_read(const json_t *trigger, json_t **out, struct err *err);

@@ -198,16 +198,17 @@ static int read_source(struct request *q, const char *project, const json_t *doc
     if (!out->version && !out->pipeline) {
         out->text = json_string_length(text) ? json_string_value(text) : NULL;
         out->text_n = json_string_length(text);
-        out->parameters = json_incref(given);
-        return out->text ? 0 : err_set(err, ERR_INVALID, "pipeline_spec: takes a pipeline_id, a "
-                                       "workflow_manifest, or a reference to a version");
+        if (!out->text)
+            return err_set(err, ERR_INVALID, "pipeline_spec: takes a pipeline_id, a "
+                           "workflow_manifest, or a reference to a version");
+        return kfp_parameters_of(given, "workflow_manifest", out->text, out->text_n,
+                                 &out->parameters, err);
     }
     if (versions_get(request_server(q), project, out->pipeline,
                      out->version ? out->version : "", &out->found, err) < 0)
         return -(int)err->code;
-    out->parameters = kfp_parameters(given, text_of(out->found, "dialect"),
-                                     json_object_get(out->found, "inputs"));
-    return 0;
+    return kfp_parameters(given, text_of(out->found, "dialect"),
+                          json_object_get(out->found, "inputs"), &out->parameters, err);
 }
 
 /* ------------------------------------------------------------ runs */

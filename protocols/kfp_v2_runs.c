@@ -244,15 +244,16 @@ static int read_source(struct request *q, const char *project, const json_t *doc
             return err_set(err, ERR_INVALID, "takes a pipeline_version_reference, or a "
                            "pipeline_spec");
         write_spec(spec, &out->text);
-        out->parameters = kfp_parameters(parameters, strcmp(text_of(spec, "kind"), "Workflow")
-                                                         ? "ir" : "argo", NULL);
-        return buf_ok(&out->text, err);
+        return buf_ok(&out->text, err) < 0
+            ? -(int)err->code
+            : kfp_parameters_of(parameters, "pipeline_spec", out->text.data, out->text.n,
+                                &out->parameters, err);
     }
     if (versions_get(request_server(q), project, out->pipeline,
                      out->version ? out->version : "", &out->found, err) < 0)
         return -(int)err->code;
-    out->parameters = kfp_parameters(parameters, text_of(out->found, "dialect"), NULL);
-    return 0;
+    return kfp_parameters(parameters, text_of(out->found, "dialect"),
+                          json_object_get(out->found, "inputs"), &out->parameters, err);
 }
 
 /* ------------------------------------------------------------ runs */
