@@ -308,7 +308,9 @@ static void run_terminate(struct run_graph *g, const json_t *body)
     OWN_BUF why = BUF_INIT;
     const char *by = text_at(body, "by");
     buf_printf(&why, by ? "terminated by %s" : "terminated%s", by ? by : "");
-    stop_run(g, why.data ? why.data : "terminated", json_is_true(json_object_get(body, "all")));
+    /* Who says so again means what still runs: the exit handler. */
+    bool all = g->stop_message || over(g) || json_is_true(json_object_get(body, "all"));
+    stop_run(g, why.data ? why.data : "terminated", all);
 }
 
 static void run_deadline(struct run_graph *g, const json_t *body)

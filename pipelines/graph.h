@@ -109,7 +109,7 @@ OWN_DEFINE(run_graph)
  *  node.deadline   {"node", "message"?}: the template's deadline has passed; what runs in it is not
  *                   wanted any more, and it fails
  *  run.terminate   {"by"?, "all"?}: nothing new begins but the exit handler (and tasks that run
- *                   whatever happens); "all": true stops these too
+ *                   whatever happens); "all": true, or a second time, stops these too
  *  run.deadline    {}
  *  run.retry       {}: the failed leaves are wanted anew, with a higher attempt
  *  run.ended       {"phase", "message"?}: the run is over whatever the nodes say

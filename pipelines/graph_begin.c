@@ -371,7 +371,7 @@ struct vertex *template_enter(struct run_graph *g, struct vertex *parent, char *
     }
     vertex_inputs(v, inputs);
     show_as(g, v);
-    if (t->deadline_s > 0 && !node_kind_leaf(kind)) {
+    if (t->deadline_s > 0 && !node_kind_leaf(t->kind)) {      /* a leaf: of each attempt */
         v->at = g->now + t->deadline_s;
         vertex_place(g, v, PLACE_TIMED);
     }

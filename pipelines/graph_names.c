@@ -326,9 +326,8 @@ static json_t *item_name(const struct scope *s, const char *rest)
 {
     if (!s->item)
         return NULL;
-    if (!*rest)
-        return json_incref((json_t *)s->item);
-    return json_incref(json_object_get(s->item, rest));
+    json_t *v = json_incref(*rest ? json_object_get(s->item, rest) : (json_t *)s->item);
+    return s->g->ir ? v : as_text(v);
 }
 
 /* The attempt before this one: of a leaf the one before it, for a retry expression the last. */

@@ -169,7 +169,7 @@ void graph_reopen(struct run_graph *g, struct vertex *v)
     v->n.phase = NODE_RUNNING;
     vertex_message(v, NULL);
     vertex_outputs(v, NULL);
-    if (v->tmpl->deadline_s > 0 && !node_kind_leaf(v->n.kind)) {
+    if (v->tmpl->deadline_s > 0 && !node_kind_leaf(v->tmpl->kind)) {
         v->at = g->now + v->tmpl->deadline_s;
         vertex_place(g, v, PLACE_TIMED);
     }

@@ -269,8 +269,8 @@ static int parameter_in(const struct scope *s, const json_t *arguments, const js
     if (!v && (s->g->ir ? !argument || json_is_true(json_object_get(doc, "optional")) : false))
         return 0;
     if (!v)
-        return err_set(err, ERR_INVALID, "parameter \"%s\" of template \"%s\" %s and has no default",
-                       name, t->name,
+        return err_set(err, ERR_INVALID, "parameter \"%s\" of template \"%s\" %s and has no "
+                       "default", name, t->name,
                        argument ? "gets the output of a task that gave none," : "is not given");
     v = json_is_null(v) || json_object_get(v, "format") ? v : graph_typed(type, v);
     json_object_set_new(to, name, v);

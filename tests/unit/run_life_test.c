@@ -144,6 +144,26 @@ static void a_terminated_run_stops_its_leaves_and_still_says_good_bye(void **sta
     assert_string_equal(message, "terminated by eva");
 }
 
+static void who_terminates_twice_stops_the_exit_handler_too(void **state)
+{
+    PLAY(p);
+    (void)state;
+    play_of(&p, "ir", J("exit": "one"), ONE "," J("main": {"dag": {"tasks": [
+        {"name": "a", "template": "one"},
+        {"name": "z", "template": "one", "after": ["a"], "always": true}]}}), "");
+    wanted(&p);
+    apply(&p, "run.terminate", json_object());
+    assert_string_equal(unwanted(&p), "main.a");
+    fails(&p, "main.a");
+    assert_string_equal(wanted(&p), "main.z");
+    ends(&p, "main.z");
+    assert_string_equal(wanted(&p), "main.onExit");
+    apply(&p, "run.terminate", json_object());
+    assert_string_equal(unwanted(&p), "main.onExit");
+    fails(&p, "main.onExit");
+    assert_string_equal(result(&p), "Failed");
+}
+
 static void a_dag_past_its_deadline_fails(void **state)
 {
     PLAY(p);
@@ -537,6 +557,7 @@ static void a_replay_gives_the_same_nodes(void **state)
 CHECK_MAIN(a_failed_template_is_tried_again, retries_end_by_limit_expression_and_time,
            a_dag_may_be_tried_again_as_a_whole, the_exit_handler_runs_whatever_happened,
            a_terminated_run_stops_its_leaves_and_still_says_good_bye,
+           who_terminates_twice_stops_the_exit_handler_too,
            a_dag_past_its_deadline_fails, suspended_tasks_wait_for_a_word_or_a_time,
            a_failed_run_goes_on_where_it_failed,
            a_template_that_fails_fast_begins_no_more_iterations,
