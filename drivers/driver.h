@@ -7,7 +7,7 @@
  *   DIR/order.json     what to run, without the values of secrets
  *   DIR/lock           "PID PHASE\n" of the keeper, who holds a flock on it; empty: none yet
  *   DIR/stop           {"grace_ms": n}: somebody wants it stopped
- *   DIR/log.N          what it printed (server/logs.h)
+ *   DIR/log.N          what it printed (drivers/journal.h)
  *   DIR/exit.json      how it ended: {"code", "signal", "reason", "cause", "started", "ended",
  *                      "cpu_s", "memory_peak", "lines", "lines_dropped"}
  *   DIR/work/          the job's own: its current directory, and the only one that it can write
