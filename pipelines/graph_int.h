@@ -122,6 +122,7 @@ struct vertex {
     bool dead;                  /* of an earlier life of the exit handler */
     bool redo;                  /* ended, and goes on after a run.retry */
     bool listed;                /* among its parent's children */
+    bool blames;                /* its message is that of what failed in it */
     bool transient;             /* its failure may go away by itself */
 };
 

@@ -276,18 +276,22 @@ struct vertex *vertex_make(struct run_graph *g, struct vertex *parent, char *nam
 
 void vertex_message(struct vertex *v, const char *message)
 {
+    v->blames = false;
     free((char *)v->n.message);
     v->n.message = message && *message ? strdup(message) : NULL;
 }
 
-/* Why it failed: what failed in it, and why that did. */
+/* Why it failed: the name of what failed in it, however deep, and what that said. */
 void vertex_blame(struct vertex *v, const struct vertex *below)
 {
     OWN_BUF why = BUF_INIT;
     if (v->n.message || !below || !below->n.message)
         return;
-    buf_printf(&why, "%.100s: %.400s", below->n.display, below->n.message);
+    if (!below->blames)
+        buf_printf(&why, "%.200s: ", below->n.name);
+    buf_printf(&why, "%.600s", below->n.message);
     vertex_message(v, why.data);
+    v->blames = true;
 }
 
 void vertex_inputs(struct vertex *v, json_t *inputs)

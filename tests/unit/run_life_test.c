@@ -112,7 +112,7 @@ static void the_exit_handler_runs_whatever_happened(void **state)
     assert_non_null(strstr(args, "boom"));
     ends(&p, "main.onExit");
     assert_string_equal(result(&p), "Failed");
-    assert_string_equal(node(&p, "main")->message, "a: boom");
+    assert_string_equal(node(&p, "main")->message, "main.a: boom");
 }
 
 static void a_terminated_run_stops_its_leaves_and_still_says_good_bye(void **state)
