@@ -320,13 +320,14 @@ static int set_mounts(const struct setup *s, struct err *err)
     return 0;
 }
 
-/* What a file of the step says, to the disk: `to` is in the job's /tmp or in work/files. */
+/* What a file of the step says, to the disk: `to` is in the job's /tmp or in work/files. It may be
+ * a script that is run by its name (`sh -c FILE`). */
 static int put_text(const char *to, const char *text, struct err *err)
 {
-    OWN_FD int fd = open(to, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644);
+    OWN_FD int fd = open(to, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0755);
     size_t n = strlen(text);
 
-    if (fd < 0 || write(fd, text, n) != (ssize_t)n || fchmod(fd, 0644) < 0)
+    if (fd < 0 || write(fd, text, n) != (ssize_t)n || fchmod(fd, 0755) < 0)
         return err_set(err, ERR_IO, "%s: %s", to, strerror(errno ? errno : ENOSPC));
     give_to_job(fd, "");
     return 0;
