@@ -7,7 +7,8 @@
  *   {"id","project","name","description","experiment","pipeline","version","parameters",
  *    "state": "enabled|disabled","max_concurrency","no_catchup","service_account",
  *    "trigger": {"cron": text | "interval_s": n,"start": time or 0,"end": time or 0},"created",
- *    "updated","since": made or enabled,"last": when the last was due, or 0,"next": time or 0,"index": runs so far,"digest","dialect","message": why the last failed,"api"}
+ *    "updated","since": made or enabled,"last": when the last was due, or 0,"next": time or 0,
+ *    "index": runs so far,"digest","dialect","message": why the last failed,"api"}
  * Lists: rows_list with rows_recurring.
  *
  * In the texts of its parameters [[ScheduledTime]], [[CurrentTime]], [[Index]] and [[RunUUID]] stand
