@@ -5,6 +5,7 @@
 
 #include "base/near.h"
 #include "base/text.h"
+#include "drivers/step.h"
 #include "server/jobs_int.h"
 
 enum type { TEXT, NUMBER, WHOLE, BOOLEAN, OBJECT, TEXTS, STRINGS, LABELS, NAME };
@@ -32,6 +33,7 @@ static const struct key keys[] = {
     { "command", TEXTS, 0, 0 },
     { "image", TEXT, 0, 0 },
     { "entrypoint", BOOLEAN, 0, 0 },    /* `command` is for the image's own program */
+    { "step", OBJECT, 0, 0 },           /* drivers/step.h */
     { "env", STRINGS, 0, 0 },
     { "secrets", STRINGS, 0, 0 },
     { "workers", OBJECT, 0, 0 },
@@ -212,7 +214,8 @@ int job_spec_check(const json_t *spec, struct err *err)
 {
     if (!json_is_object(spec))
         return err_set(err, ERR_INVALID, "a job is a JSON object");
-    if (object_check(spec, "", err) < 0)
+    if (object_check(spec, "", err) < 0 ||
+        (json_object_get(spec, "step") && step_check(json_object_get(spec, "step"), err) < 0))
         return -(int)err->code;
     const char *kind = json_string_value(json_object_get(spec, "kind"));
     if (!kind)

@@ -29,6 +29,28 @@ static int add_secrets(struct queue *q, const char *project, const json_t *spec,
     return 0;
 }
 
+/* Files of a step that hold a secret, beside the environment: the keeper has them from memory. */
+static int add_secret_files(struct queue *q, const char *project, const json_t *spec, json_t *env,
+                            struct err *err)
+{
+    json_t *file, *texts = NULL;
+    size_t i;
+
+    json_array_foreach(json_object_get(json_object_get(spec, "step"), "files"), i, file) {
+        const char *name = json_string_value(json_object_get(file, "secret"));
+        OWN_MEM char *value = NULL;
+        if (!name)
+            continue;
+        if (auth_value_get(q->server->auth, AUTH_SECRET, project, name, &value, err) < 0)
+            return err_add(err, "step.files[%zu]", i);
+        if (!texts)
+            json_object_set_new(env, " files", texts = json_object());
+        json_object_set_new(texts, json_string_value(json_object_get(file, "path")),
+                            json_string(value));
+    }
+    return 0;
+}
+
 /* Config values of the project, by their names; what the spec says itself goes before them. */
 static int add_config(struct queue *q, const char *project, const json_t *spec, json_t *env,
                       struct err *err)
@@ -75,7 +97,8 @@ static int make_env(struct queue *q, const struct job_row *r, const json_t *spec
         for (size_t i = 0; i < sizeof client_env / sizeof client_env[0]; i++)
             json_object_set_new(env, client_env[i][0], json_string(client_env[i][1]));
         auth_job_token(q->server->auth, r->id, token);
-        if (add_secrets(q, r->project, spec, env, err) < 0)
+        if (add_secrets(q, r->project, spec, env, err) < 0 ||
+            add_secret_files(q, r->project, spec, env, err) < 0)
             return -(int)err->code;
         snprintf(bucket, sizeof bucket, "%s/k/%s", address, token);
         json_object_set_new(env, "MUSTER_SERVER", json_string(address));
@@ -98,7 +121,8 @@ static int start(struct queue *q, const struct job_row *r, const json_t *spec, i
         files_mkdir(home, err) < 0 || make_env(q, r, spec, &env, err) < 0)
         return -(int)err->code;
     if (q->server->objects &&
-        packages_stage(q->server, r->project, spec, home, &packages, err) < 0)
+        (packages_stage(q->server, r->project, spec, home, &packages, err) < 0 ||
+         packages_stage_inputs(q->server, r->project, spec, home, err) < 0))
         return -(int)err->code;
     struct order o = { .dir = dir, .data_dir = q->server->data_dir, .spec = spec, .env = env,
                        .packages = packages, .workers = workers,
@@ -129,6 +153,11 @@ void starting_free(struct starting *s)
 bool start_is_slow(const struct starting *s)
 {
     const json_t *packages = json_object_get(json_object_get(s->spec, "python"), "packages");
+    const json_t *files = json_object_get(json_object_get(s->spec, "step"), "files"), *file;
+    size_t i;
+    json_array_foreach((json_t *)files, i, file)
+        if (json_object_get(file, "object"))
+            return true;
     return json_array_size(packages) > 0;
 }
 
