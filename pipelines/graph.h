@@ -92,6 +92,12 @@ struct graph_run {
     double created;
 };
 
+/* The values of config maps that inputs of the flow read, for graph_run.configs: each is asked for,
+ * also twice. `each` returns 0 to go on; what it returns else is returned. */
+int run_graph_configs(const json_t *flow,
+                      int (*each)(void *arg, const char *map, const char *key, bool optional),
+                      void *arg);
+
 /* `flow` and what `run` points to are borrowed and outlive the graph. ERR_INVALID: a parameter is
  * missing, not known or of the wrong type. The run has begun: leaves are wanted. */
 int run_graph_new(const json_t *flow, const struct graph_run *run, struct run_graph **out,

@@ -299,6 +299,38 @@ static bool fits(const char *type, const json_t *v)
                                              : true;
 }
 
+static int configs_of(const json_t *inputs,
+                      int (*each)(void *arg, const char *map, const char *key, bool optional),
+                      void *arg)
+{
+    const json_t *doc;
+    size_t i;
+    json_array_foreach ((json_t *)inputs, i, doc) {
+        const json_t *config = json_object_get(doc, "config");
+        const char *map = text_at(config, "name"), *key = text_at(config, "key");
+        bool optional = json_is_true(json_object_get(config, "optional")) ||
+                        json_object_get(doc, "default");
+        int rc = map && key ? each(arg, map, key, optional) : 0;
+        if (rc)
+            return rc;
+    }
+    return 0;
+}
+
+int run_graph_configs(const json_t *flow,
+                      int (*each)(void *arg, const char *map, const char *key, bool optional),
+                      void *arg)
+{
+    const char *name;
+    json_t *body;
+    int rc = configs_of(json_object_get(flow, "inputs"), each, arg);
+    json_object_foreach (json_object_get(flow, "templates"), name, body)
+        if (!rc)
+            rc = configs_of(json_object_get(json_object_get(body, "inputs"), "parameters"), each,
+                            arg);
+    return rc;
+}
+
 int graph_take_parameters(struct run_graph *g, const json_t *given, struct err *err)
 {
     const json_t *list = json_object_get(g->flow, "inputs"), *doc;

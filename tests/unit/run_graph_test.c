@@ -273,6 +273,12 @@ static void artifacts_come_from_expressions_raw_texts_and_the_run(void **state)
     assert_string_equal(phase(&p, "main.z"), "Error");
 }
 
+static int config_name(void *arg, const char *map, const char *key, bool optional)
+{
+    buf_printf(arg, "%s.%s%s ", map, key, optional ? "?" : "");
+    return 0;
+}
+
 static void config_maps_give_inputs_and_templates_say_how_they_are_shown(void **state)
 {
     PLAY(p);
@@ -290,6 +296,9 @@ static void config_maps_give_inputs_and_templates_say_how_they_are_shown(void **
     assert_string_equal(input(&p, "main.x", "b"), "\"d\"");
     assert_string_equal(input(&p, "main.y", "a"), "\"T\"");
     assert_string_equal(node(&p, "main.x")->display, "Say from map");
+    OWN_BUF names = BUF_INIT;
+    assert_int_equal(run_graph_configs(p.flow, config_name, &names), 0);
+    assert_string_equal(names.data, "cm.top cm.k none.k? ");
 }
 
 static void outputs_with_a_global_name_are_known_to_all(void **state)
