@@ -67,6 +67,9 @@ struct command {
     X(serve) \
     X(submit) \
     X(apply) \
+    X(pipelines) \
+    X(experiments) \
+    X(runs) \
     X(jobs) \
     X(storage) \
     X(image) \

@@ -155,6 +155,9 @@ static int say_refused(const struct client *c, long status, const json_t *doc, s
     const char *text = json_string_value(json_object_get(json_object_get(doc, "error"), "message"));
     enum err_code code = ERR_IO;
 
+    if (!text)                  /* as Kubeflow's API has it */
+        text = json_string_value(json_object_get(doc, "message"));
+
     for (size_t i = 0; i < sizeof codes / sizeof codes[0]; i++)
         if (codes[i].status == status)
             code = codes[i].code;
@@ -163,22 +166,23 @@ static int say_refused(const struct client *c, long status, const json_t *doc, s
     return err_set(err, code, "the server at %s answers %ld and does not say why", c->server, status);
 }
 
-/* One request; what the server refuses is told in its own sentence. */
-static int exchange(struct client *c, const char *method, const char *path, const json_t *body,
-                    struct http_response *out, struct err *err)
+/* One request with a body of this type; what the server refuses is told in its own sentence. */
+static int send_bytes(struct client *c, const char *method, const char *path, const char *type,
+                      const void *body, size_t n, struct http_response *out, struct err *err)
 {
-    OWN_MEM char *url = NULL, *token = NULL;
-    OWN_MEM char *text = body ? json_dumps(body, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
+    OWN_MEM char *url = NULL, *token = NULL, *kind = NULL;
 
     if (asprintf(&url, "%s%s", c->server, path) < 0)
         url = NULL;
     if (asprintf(&token, "Authorization: Bearer %s", c->token) < 0)
         token = NULL;
-    if (!url || !token || (body && !text))
+    if (asprintf(&kind, "Content-Type: %s", type) < 0)
+        kind = NULL;
+    if (!url || !token || !kind)
         return err_set(err, ERR_NOMEM, "no memory for a request");
-    const char *const headers[] = { token, "Content-Type: application/json", NULL };
-    if ((wire_can(url) ? wire_call : http_call)(method, url, headers, text, text ? strlen(text) : 0,
-                                                ANSWER_MAX, out, err) < 0)
+    const char *const headers[] = { token, kind, NULL };
+    if ((wire_can(url) ? wire_call : http_call)(method, url, headers, body, n, ANSWER_MAX, out,
+                                                err) < 0)
         return err->code != ERR_AGAIN ? -(int)err->code
             : env_of("MUSTER_SERVER")
             ? err_set(err, ERR_AGAIN, "nobody answers at %s, which MUSTER_SERVER names (a server that was "
@@ -193,6 +197,16 @@ static int exchange(struct client *c, const char *method, const char *path, cons
     json_decref(doc);
     http_response_done(out);
     return -(int)err->code;
+}
+
+static int exchange(struct client *c, const char *method, const char *path, const json_t *body,
+                    struct http_response *out, struct err *err)
+{
+    OWN_MEM char *text = body ? json_dumps(body, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
+
+    if (body && !text)
+        return err_set(err, ERR_NOMEM, "no memory for a request");
+    return send_bytes(c, method, path, "application/json", text, text ? strlen(text) : 0, out, err);
 }
 
 int client_call(struct client *c, const char *method, const char *path, const json_t *body,
@@ -220,4 +234,16 @@ int client_text(struct client *c, const char *path, struct buf *out, struct err 
     buf_append(out, r.body.data, r.body.n);
     http_response_done(&r);
     return buf_ok(out, err);
+}
+
+int client_send(struct client *c, const char *path, const char *type, const void *body, size_t n,
+                json_t **out, struct err *err)
+{
+    struct http_response r = { 0 };
+
+    if (send_bytes(c, "POST", path, type, body, n, &r, err) < 0)
+        return -(int)err->code;
+    *out = r.body.n ? json_loadb(r.body.data, r.body.n, JSON_DECODE_ANY, NULL) : NULL;
+    http_response_done(&r);
+    return 0;
 }

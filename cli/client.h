@@ -39,6 +39,10 @@ OWN_DEFINE(client)
 int client_call(struct client *c, const char *method, const char *path, const json_t *body,
                 json_t **out, struct err *err);
 
+/* A POST whose body is not JSON; its answer is. */
+int client_send(struct client *c, const char *path, const char *type, const void *body, size_t n,
+                json_t **out, struct err *err);
+
 /* What a GET answers, as it is. */
 int client_text(struct client *c, const char *path, struct buf *out, struct err *err);
 

@@ -366,6 +366,24 @@ int kfp_upload_url(struct request *q, const char *project, const char *url,
 
 /* ------------------------------------------------------------ parameters and triggers */
 
+int kfp_project(const struct request *q, const char *named, const char *experiment,
+                char out[KFP_PROJECT], struct err *err)
+{
+    OWN_JSON json_t *doc = NULL;
+    const char *project;
+
+    if ((!named || !*named) && experiment && *experiment) {
+        if (rows_get(request_server(q), &rows_experiments, request_project(q), experiment, &doc,
+                     err) < 0)
+            return -(int)err->code;
+        named = text_of(doc, "project");
+    }
+    if (native_project(q, named, &project, err) < 0)
+        return -(int)err->code;
+    snprintf(out, KFP_PROJECT, "%s", project);
+    return 0;
+}
+
 /* NULL: it is no input. */
 static const char *type_of(const json_t *inputs, const char *name)
 {

@@ -5,6 +5,8 @@
 #include "pipelines/rows.h"
 #include "protocols/kfp.h"
 
+enum { KFP_PROJECT = 64 };
+
 void kfp_error(struct request *q, const struct err *err);
 
 /* A time as RFC 3339, a new reference; NULL for 0: there is none yet. */
@@ -57,6 +59,11 @@ int kfp_upload_url(struct request *q, const char *project, const char *url,
 #define OWN_UPLOAD __attribute__((cleanup(kfp_upload_done))) struct kfp_upload
 
 /* ------------------------------------------------------------ runs */
+
+/* The project that a run belongs to: the one that is named, else that of its experiment (NULL or "":
+ * none), else the token's. */
+int kfp_project(const struct request *q, const char *named, const char *experiment,
+                char out[KFP_PROJECT], struct err *err);
 
 /* {name: value} as the dialect of a version wants it: texts for argo; for ir, values of the types
  * that `inputs` (as in a flow document) say. A new reference. ERR_INVALID: a name is none of them. */

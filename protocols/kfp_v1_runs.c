@@ -11,7 +11,6 @@
 #include "pipelines/runs.h"
 #include "pipelines/schedule.h"
 #include "protocols/kfp_int.h"
-#include "protocols/native.h"
 
 #define BASE "/apis/v1beta1"
 
@@ -217,10 +216,11 @@ static int create_run(struct request *q, struct err *err)
 {
     OWN_JSON json_t *doc = NULL, *made = NULL;
     OWN_SOURCE from = { 0 };
-    const char *project;
+    char project[KFP_PROJECT];
 
     if (request_json(q, &doc, err) < 0 ||
-        native_project(q, reference(doc, "NAMESPACE"), &project, err) < 0 ||
+        kfp_project(q, reference(doc, "NAMESPACE"), reference(doc, "EXPERIMENT"), project,
+                    err) < 0 ||
         read_source(q, project, doc, &from, err) < 0)
         return -(int)err->code;
     const char *name = text_of(doc, "name");
@@ -478,10 +478,11 @@ static int create_job(struct request *q, struct err *err)
 {
     OWN_JSON json_t *doc = NULL, *trigger = NULL, *made = NULL;
     OWN_SOURCE from = { 0 };
-    const char *project;
+    char project[KFP_PROJECT];
 
     if (request_json(q, &doc, err) < 0 ||
-        native_project(q, reference(doc, "NAMESPACE"), &project, err) < 0 ||
+        kfp_project(q, reference(doc, "NAMESPACE"), reference(doc, "EXPERIMENT"), project,
+                    err) < 0 ||
         kfp_trigger_read(json_object_get(doc, "trigger"), &trigger, err) < 0 ||
         read_source(q, project, doc, &from, err) < 0)
         return -(int)err->code;

@@ -7,7 +7,6 @@
 #include "pipelines/runs.h"
 #include "pipelines/schedule.h"
 #include "protocols/kfp_int.h"
-#include "protocols/native.h"
 
 #define BASE "/apis/v2beta1"
 
@@ -18,6 +17,7 @@ static const struct kfp_key runs_keys[] = {
     { "description", "description", KFP_TEXT }, { "state", "state", KFP_STATE },
     { "storage_state", "archived", KFP_STORAGE }, { "experiment_id", "experiment", KFP_TEXT },
     { "pipeline_version_id", "version", KFP_TEXT }, { "pipeline_id", "pipeline", KFP_TEXT },
+    { "workflow_name", "workflow", KFP_TEXT }, /* ours */
     { "recurring_run_id", "recurring", KFP_TEXT }, { "service_account", "service_account", KFP_TEXT },
     { 0 }
 };
@@ -262,9 +262,10 @@ static int create_run(struct request *q, struct err *err)
 {
     OWN_JSON json_t *doc = NULL, *made = NULL;
     OWN_SOURCE from = { .text = BUF_INIT };
-    const char *project;
+    char project[KFP_PROJECT];
 
-    if (request_json(q, &doc, err) < 0 || native_project(q, NULL, &project, err) < 0 ||
+    if (request_json(q, &doc, err) < 0 ||
+        kfp_project(q, NULL, text_of(doc, "experiment_id"), project, err) < 0 ||
         read_source(q, project, doc, &from, err) < 0)
         return -(int)err->code;
     const struct run_request r = {
@@ -355,10 +356,11 @@ static int create_recurring(struct request *q, struct err *err)
 {
     OWN_JSON json_t *doc = NULL, *trigger = NULL, *made = NULL;
     OWN_SOURCE from = { .text = BUF_INIT };
-    const char *project;
+    char project[KFP_PROJECT];
 
     if (request_json(q, &doc, err) < 0 ||
-        native_project(q, text_of(doc, "namespace"), &project, err) < 0 ||
+        kfp_project(q, text_of(doc, "namespace"), text_of(doc, "experiment_id"), project,
+                    err) < 0 ||
         kfp_trigger_read(json_object_get(doc, "trigger"), &trigger, err) < 0 ||
         read_source(q, project, doc, &from, err) < 0)
         return -(int)err->code;
