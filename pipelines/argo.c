@@ -162,7 +162,7 @@ static int put_claims(struct argo *c)
             return -(int)c->err->code;
         const struct value *storage = argo_get(argo_get(argo_get(spec, "resources"), "requests"),
                                                "storage");
-        if (storage && (storage->kind != VALUE_SCALAR || !argo_quantity(storage->text, &size)))
+        if (storage && (storage->kind != VALUE_SCALAR || !flow_quantity(storage->text, &size)))
             return argo_refuse(c, storage, "must be a size such as 1Gi");
         argo_put_item(c, claims, json_pack("{s:s, s:I}", "name", name, "size",
                                       (json_int_t)(storage && size < 9e18 ? size : 0)));
@@ -288,16 +288,38 @@ static void fill(struct argo *c, struct value *map, const struct value *defaults
     }
 }
 
-void argo_fill(struct argo *c, struct value *t)
+static void set_line(struct value *v, int line)
+{
+    v->line = v->key_line = line;
+    for (struct value *child = v->child; child; child = child->next)
+        set_line(child, line);
+}
+
+int argo_fill(struct argo *c, struct value *t)
 {
     const struct value *retry = argo_get(c->spec, "retryStrategy");
+    /* Small, since there may be one in every template. */
+    static const struct yaml_limits limits = { "a patch", 64 << 10, 1000 };
+    struct value *patch = value_find(t, "podSpecPatch");
+    OWN(value) read = NULL;
+    struct err err = { 0 };
 
     if (t->kind != VALUE_MAP)
-        return;
+        return 0;
     fill(c, t, c->defaults);
     if (retry && !value_find(t, "retryStrategy") && !value_find(t, "dag") &&
         !value_find(t, "steps") && value_append(t, "retryStrategy", copy_value(retry)) < 0)
         c->failed = true;
+    if (!patch || patch->kind != VALUE_SCALAR)
+        return 0;
+    if (yaml_parse_all(patch->text, strlen(patch->text), "the patch", &limits, &read, &err) < 0)
+        return argo_refuse(c, patch, "%s", err.text);
+    struct value *only = read->n == 1 ? copy_value(read->child) : NULL;
+    if (!only)
+        return argo_refuse(c, patch, "must be one map, as JSON or YAML");
+    set_line(only, patch->key_line);
+    value_replace(patch, only);
+    return 0;
 }
 
 /* ------------------------------------------------------------------ templates */

@@ -110,8 +110,6 @@ void argo_note(struct argo *c, enum argo_use_kind kind, const struct value *at, 
 
 /* "30", "30s", "1h30m" -> seconds; a VALUE when there are tags in it. */
 int argo_put_seconds(struct argo *c, json_t *object, const char *key, const struct value *v);
-/* "500m", "2Gi" */
-int argo_quantity(const char *text, double *out);               /* 1: it is one */
 /* "P1DT2H" -> seconds */
 int argo_iso_duration(const char *text, double *out);           /* 1: it is one */
 
@@ -120,8 +118,8 @@ int argo_path(struct argo *c, const struct value *v, const char *what);
 
 /* ------------------------------------------------------------------ the other files */
 
-/* Gives a template what templateDefaults has for it. */
-void argo_fill(struct argo *c, struct value *t);
+/* Gives a template what templateDefaults has for it, and reads the text of its podSpecPatch. */
+int argo_fill(struct argo *c, struct value *t);
 /* Compiles one template into c->templates under `name`. */
 int argo_template(struct argo *c, struct value *t, const char *name);
 int argo_put_inputs(struct argo *c, json_t *body, const struct value *t);

@@ -52,7 +52,6 @@ static const struct refusal template_refused[] = {
                  "(label pipelines.kubeflow.org/enable_caching)" },
     { "metrics", "no Prometheus is told; a step may report metrics, or leave them out" },
     { "plugin", "plugins of Argo's executor do not run here" },
-    { "podSpecPatch", NO_PODS "say in the container what it needs" },
     { "resourceClaims", NO_PODS "use resources.limits" },
     { "synchronization", "mutexes and semaphores between workflows are not kept; use parallelism, "
                          "or order the tasks" },
@@ -142,8 +141,8 @@ static const struct keys tables[ARGO_MAPS] = {
         "imagePullSecrets podDisruptionBudget podGC podMetadata podPriority podPriorityClassName "
         "volumeClaimGC", spec_refused },
     [ARGO_TEMPLATE] = { "activeDeadlineSeconds annotations container dag failFast initContainers "
-        "inputs metadata name outputs parallelism podResources resource retryStrategy script "
-        "sidecars steps suspend timeout volumes nodeSelector",
+        "inputs metadata name outputs parallelism podResources podSpecPatch resource retryStrategy "
+        "script sidecars steps suspend timeout volumes nodeSelector",
         POD_IDLE "archiveLocation", template_refused },
     [ARGO_DAG] = { "failFast target tasks", "", none },
     [ARGO_TASK] = { TASK_USED "dependencies depends", "", task_refused },

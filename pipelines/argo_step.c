@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "pipelines/argo_int.h"
+#include "pipelines/flow.h"
 
 /* ------------------------------------------------------------------ environment */
 
@@ -69,6 +70,14 @@ static bool ends_with(const char *text, const char *end)
     return n >= m && strcmp(text + n - m, end) == 0;
 }
 
+/* The key of a flow document for a resource of Kubernetes; NULL: there is none, "": no matter. */
+static const char *amount_key(const char *name)
+{
+    return strcmp(name, "cpu") == 0 || strcmp(name, "memory") == 0 ? name
+         : ends_with(name, "nvidia.com/gpu") ? "gpu"
+         : strcmp(name, "ephemeral-storage") == 0 ? "" : NULL;
+}
+
 static int put_amounts(struct argo *c, json_t *object, const struct value *amounts)
 {
     if (!amounts)
@@ -76,21 +85,24 @@ static int put_amounts(struct argo *c, json_t *object, const struct value *amoun
     if (amounts->kind != VALUE_MAP)
         return argo_refuse(c, amounts, "must be a map");
     for (const struct value *v = amounts->child; v; v = v->next) {
+        const char *key = amount_key(v->key);
         double n;
         if (value_is_null(v))
             continue;
-        if (v->kind != VALUE_SCALAR || !argo_quantity(v->text, &n))
+        if (key && *key && v->kind == VALUE_SCALAR && argo_has_tags(v->text)) {
+            if (argo_put_value(c, object, key, v) < 0)
+                return -(int)c->err->code;
+            continue;
+        }
+        if (v->kind != VALUE_SCALAR || !flow_quantity(v->text, &n))
             return argo_refuse(c, v, "\"%.40s\" is no amount: write 2, 500m or 1Gi",
                                v->text ? v->text : "");
-        if (strcmp(v->key, "cpu") == 0)
-            argo_put(c, object, "cpu", json_real(n));
-        else if (strcmp(v->key, "memory") == 0)
-            argo_put(c, object, "memory", json_integer(n < 9e18 ? (json_int_t)n : INT64_MAX));
-        else if (ends_with(v->key, "nvidia.com/gpu"))
-            argo_put(c, object, "gpu", json_integer((json_int_t)n));
-        else if (strcmp(v->key, "ephemeral-storage") != 0 && n > 0)
+        if (!key && n > 0)
             return argo_refuse(c, v, "not supported: of resources there are cpu, memory and "
                                "nvidia.com/gpu");
+        if (key && *key)
+            argo_put(c, object, key, *key == 'c' ? json_real(n)
+                                     : json_integer(n < 9e18 ? (json_int_t)n : INT64_MAX));
     }
     return 0;
 }
@@ -102,13 +114,41 @@ static int put_resources(struct argo *c, json_t *step, const struct value *r)
         return 0;
     if (argo_check_map(c, r, ARGO_RESOURCES) < 0)
         return -(int)c->err->code;
-    json_t *resources = json_object(), *requests = json_object();
-    argo_put(c, step, "resources", resources);
-    if (argo_get(r, "requests"))
-        argo_put(c, resources, "requests", json_incref(requests));
-    int rc = put_amounts(c, requests, argo_get(r, "requests"));
-    json_decref(requests);
-    return rc < 0 ? rc : put_amounts(c, resources, argo_get(r, "limits"));
+    json_t *resources = json_object_get(step, "resources");
+    if (!resources)
+        argo_put(c, step, "resources", resources = json_object());
+    json_t *requests = json_object_get(resources, "requests");
+    if (!requests && argo_get(r, "requests"))
+        argo_put(c, resources, "requests", requests = json_object());
+    return put_amounts(c, requests, argo_get(r, "requests")) < 0
+               ? -(int)c->err->code : put_amounts(c, resources, argo_get(r, "limits"));
+}
+
+/* kfp 1.x patches the pod where a limit is a parameter of the pipeline. Of patches that is all. */
+static int put_patch(struct argo *c, json_t *step, const struct value *patch)
+{
+    const struct value *v;
+
+    if (!patch)
+        return 0;
+    if (patch->kind != VALUE_MAP)
+        return argo_refuse(c, patch, "must be a map, as JSON or YAML");
+    for (v = patch->child; v; v = v->next)
+        if (strcmp(v->key, "containers") != 0 && strcmp(v->key, "nodeSelector") != 0)
+            return argo_refuse(c, v, "not supported: there are no pods here; of a patch resources "
+                               "of the main container are read");
+    if (argo_list(c, patch, "containers", &v) < 0)
+        return -(int)c->err->code;
+    for (; v; v = v->next) {
+        const char *name;
+        if (v->kind != VALUE_MAP || argo_word(c, v, "name", &name) < 0 ||
+            strcmp(name, "main") != 0 || v->n > 2 || (v->n == 2 && !value_find(v, "resources")))
+            return argo_refuse(c, v, "not supported: of a patch resources of the container "
+                               "\"main\" are read");
+        if (put_resources(c, step, argo_get(v, "resources")) < 0)
+            return -(int)c->err->code;
+    }
+    return 0;
 }
 
 /* ------------------------------------------------------------------ volumes */
@@ -320,7 +360,8 @@ int argo_step(struct argo *c, json_t *body, const struct value *t, const struct 
         if (put_resources(c, step, pod ? pod : argo_get(c->spec, "podResources")) < 0)
             return -(int)c->err->code;
     }
-    if (argo_put_volumes(c, step, t) < 0 || put_beside(c, step, t, "initContainers", "init") < 0)
+    if (put_patch(c, step, argo_get(t, "podSpecPatch")) < 0 || argo_put_volumes(c, step, t) < 0 ||
+        put_beside(c, step, t, "initContainers", "init") < 0)
         return -(int)c->err->code;
     return put_beside(c, step, t, "sidecars", "sidecars");
 }

@@ -545,8 +545,7 @@ static int put_body(struct argo *c, json_t *body, const struct value *t)
 
 int argo_template(struct argo *c, struct value *t, const char *name)
 {
-    argo_fill(c, t);
-    if (argo_check_map(c, t, ARGO_TEMPLATE) < 0)
+    if (argo_fill(c, t) < 0 || argo_check_map(c, t, ARGO_TEMPLATE) < 0)
         return -(int)c->err->code;
     json_t *body = json_pack("{s:i}", "line", t->line), *task = c->task;
     struct argo_scope *scope = calloc(1, sizeof *scope), *outer = c->scope;

@@ -287,7 +287,7 @@ int flow_seconds(const char *text, double *out)
     return 1;
 }
 
-int argo_quantity(const char *text, double *out)
+int flow_quantity(const char *text, double *out)
 {
     static const struct { const char *word; double factor; } suffixes[] = {
         { "", 1 }, { "n", 1e-9 }, { "u", 1e-6 }, { "m", 1e-3 }, { "k", 1e3 }, { "K", 1e3 },

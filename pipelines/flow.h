@@ -60,7 +60,8 @@
  *                        config: {name, key, optional} | field: text}],
  *                 env_from?: [{secret | config: name, prefix?, optional?}],
  *                 resources?: {cpu: n, memory: bytes, gpu: n: what it may use at most,
- *                              requests?: {the same: what it asks for}},
+ *                              requests?: {the same: what it asks for}; each may be a VALUE that
+ *                              comes to an amount},
  *                 mounts?: [{path: VALUE, volume: name, sub?: VALUE, read_only?}],
  *                 volumes?: [VOLUME], init?: [STEP], sidecars?: [STEP], name? (of these two),
  *                 executor?: {} (ir)}
@@ -98,6 +99,8 @@ int flow_compile(const char *name, const char *text, size_t n, json_t **out, str
 
 /* A duration as people write it: "30", "30s", "1h30m". 1: it is one. */
 int flow_seconds(const char *text, double *out);
+/* An amount as Kubernetes writes it: "2", "500m", "1Gi". 1: it is one. */
+int flow_quantity(const char *text, double *out);
 
 /* One language each; a document is a tree that knows its lines. `platform` may be NULL. */
 int argo_compile(struct value *doc, const char *name, json_t **out, struct err *err);

@@ -25,7 +25,7 @@ static bool is_value(const json_t *doc)
 /* What the step itself reads: handed on as it is. */
 static bool opaque(const char *key)
 {
-    return !strcmp(key, "executor") || !strcmp(key, "resources");
+    return !strcmp(key, "executor");
 }
 
 /* A copy of `doc` with each VALUE in it as what it comes to. */
@@ -62,6 +62,27 @@ static int resolve(const struct scope *s, const json_t *doc, json_t **out, struc
         json_object_set_new(made, key, v);
     }
     *out = TAKE(made);
+    return 0;
+}
+
+/* Amounts that came from tags are texts such as "1Gi": as numbers. */
+static int amounts(json_t *resources, struct err *err)
+{
+    const char *key;
+    json_t *each;
+    void *next;
+    double n;
+
+    json_object_foreach_safe (resources, next, key, each) {
+        if (json_is_object(each) && amounts(each, err) < 0)
+            return -(int)err->code;
+        if (!json_is_string(each))
+            continue;
+        if (!flow_quantity(json_string_value(each), &n))
+            return err_set(err, ERR_INVALID, "resources: %s is \"%.40s\", no amount such as 500m or "
+                           "1Gi", key, json_string_value(each));
+        json_object_set_new(resources, key, json_real(n));
+    }
     return 0;
 }
 
@@ -110,6 +131,8 @@ int run_graph_order(const struct run_graph *g, const struct node *n, json_t **ou
             return err_add(err, "node \"%s\"", n->name);
         json_object_set_new(order, "kind", json_string(kinds[i]));
         json_object_set_new(order, kinds[i], part);
+        if (amounts(json_object_get(part, "resources"), err) < 0)
+            return err_add(err, "node \"%s\"", n->name);
     }
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
         const json_t *doc = json_object_get(n->body, others[i]);

@@ -355,6 +355,24 @@ static void a_step_has_environment_volumes_and_others_beside_it(void **state)
                "'read_only':true,'volume':'keys'}],'name':'beside'}");
 }
 
+/* As kfp writes it where a limit is a parameter of the pipeline. */
+static void amounts_may_be_parameters(void **state)
+{
+    (void)state;
+    OWN_JSON json_t *flow = compile(HEAD
+        "  entrypoint: a\n"
+        "  arguments: {parameters: [{name: mem, value: 1Gi}]}\n"
+        "  templates:\n"
+        "  - name: a\n"
+        "    inputs: {parameters: [{name: mem}]}\n"
+        "    container: {image: i, resources: {limits: {cpu: 1}, requests: {cpu: 500m}}}\n"
+        "    podSpecPatch: '{\"containers\": [{\"name\": \"main\", \"resources\": {\"limits\":\n"
+        "      {\"memory\": \"{{inputs.parameters.mem}}\"}}}]}'\n");
+
+    check_part(flow, "templates a step resources",
+               "{'cpu':1.0,'memory':{'text':'{{inputs.parameters.mem}}'},'requests':{'cpu':0.5}}");
+}
+
 static void outputs_are_taken_from_files_parameters_and_expressions(void **state)
 {
     (void)state;
@@ -543,7 +561,13 @@ static void what_is_not_there_is_refused_by_name(void **state)
         { ONE("    container: {image: i}\n    memoize: {key: k}\n"), "memoize: not supported" },
         { ONE("    container: {image: i}\n    synchronization: {mutex: {name: m}}\n"),
           "synchronization: not supported" },
-        { ONE("    container: {image: i}\n    podSpecPatch: x\n"), "podSpecPatch: not supported" },
+        { ONE("    container: {image: i}\n    podSpecPatch: '{\"hostPID\": true}'\n"),
+          "p.yaml:9: templates[0].podSpecPatch.hostPID: not supported" },
+        { ONE("    container: {image: i}\n    podSpecPatch: '{'\n"), "podSpecPatch: the patch:" },
+        { ONE("    container: {image: i}\n"
+              "    podSpecPatch: '{\"containers\": [{\"name\": \"wait\"}]}'\n"),
+          "of a patch resources of the container \"main\" are read" },
+        { HEAD "  entrypoint: a\n  podSpecPatch: x\n", "podSpecPatch: not supported" },
         { ONE("    container: {image: i, securityContext: {privileged: true}}\n"),
           "privileged: not supported" },
         { ONE("    inputs: {artifacts: [{name: x, path: /x, s3: {key: k}}]}\n"
@@ -658,7 +682,7 @@ CHECK_MAIN(what_kfp_writes_is_read, steps_come_after_the_group_before, loops_hav
            what_a_task_depends_on_is_found_in_its_text, artifacts_say_where_they_come_from,
            a_template_says_how_it_is_retried_and_how_long_it_may_take,
            a_step_has_environment_volumes_and_others_beside_it,
-           outputs_are_taken_from_files_parameters_and_expressions,
+           amounts_may_be_parameters, outputs_are_taken_from_files_parameters_and_expressions,
            json_is_read_with_characters_outside_the_first_plane, tags_of_others_stay,
            wrong_graphs_are_refused, what_is_needed_and_not_given_is_told,
            names_that_nothing_has_are_refused, paths_that_climb_are_refused,
