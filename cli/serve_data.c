@@ -19,6 +19,7 @@
 #include "base/own.h"
 #include "base/sha256.h"
 #include "drivers/environment.h"
+#include "pipelines/runs.h"
 #include "server/jobs.h"
 #include "server/server.h"
 
@@ -115,7 +116,7 @@ int serve_check(const char *dir, struct err *err)
 {
     struct server s;
     struct contents c = { .dir = dir, .each = check_content };
-    int64_t jobs = 0;
+    int64_t jobs = 0, runs = 0;
     double bytes = 0;
     int envs = 0;
 
@@ -123,12 +124,12 @@ int serve_check(const char *dir, struct err *err)
         return -(int)err->code;
     OWN(store) store = s.store;
     if (store_check(store, err) < 0 || jobs_init(&s, err) < 0 || jobs_check(&s, &jobs, err) < 0 ||
-        store_read(store, walk_contents, &c, err) < 0 ||
+        runs_check(&s, &runs, err) < 0 || store_read(store, walk_contents, &c, err) < 0 ||
         environment_check(dir, &envs, &bytes, err) < 0)
         return -(int)err->code;
-    printf("%s is sound: the database, %lld jobs and their events, %lld contents (%.1f MB), %d "
-           "environments (%.1f MB)\n", dir, (long long)jobs, (long long)c.n,
-           (double)c.bytes / 1e6, envs, bytes / 1e6);
+    printf("%s is sound: the database, %lld jobs and %lld runs with their events, %lld contents "
+           "(%.1f MB), %d environments (%.1f MB)\n", dir, (long long)jobs, (long long)runs,
+           (long long)c.n, (double)c.bytes / 1e6, envs, bytes / 1e6);
     return 0;
 }
 

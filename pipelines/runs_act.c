@@ -229,6 +229,7 @@ static void begin(struct runs *r, struct live *l, const struct node *n, double n
     OWN_JSON json_t *order = NULL;
     struct err err = { 0 };
 
+    runs_hear(r);
     pthread_mutex_lock(&l->lock);
     int rc = run_graph_order(l->graph, n, &order, &err);
     if (rc == 0)
@@ -319,6 +320,7 @@ static void find_again(struct runs *r, struct live *l, const struct node *n)
     OWN(leaf) f = leaf_new(r, l, n);
     struct err err = { 0 };
 
+    runs_hear(r);
     if (f && adopt(r, &f, &err) < 0)
         say_ended(r, l, n, "Failed", "terminated", NULL, NULL);
 }

@@ -105,6 +105,8 @@ struct runs {
     struct live *first;
     int64_t seen_runs, seen_jobs;       /* of the logs */
     void *leaves;               /* tree by job's uid: struct leaf */
+    int n_leaves;
+    bool deaf;                  /* nobody is waited for: seen_jobs stands still */
     struct record *pending;
     int n_pending, pending_cap;
     struct hands *hands;
@@ -178,6 +180,9 @@ bool resource_command(struct server *s, const struct live *l, const json_t *orde
                       int *out_rc, struct err *err);
 
 /* ------------------------------------------------------------ runs_thread.c */
+
+/* Before a job is submitted: from now on events of jobs are heard. */
+void runs_hear(struct runs *r);
 
 void *runs_thread(void *runs);
 /* Adds an entry that is written with the next ones; takes body, patch and cache. */

@@ -296,6 +296,50 @@ int64_t runs_clock(struct server *s)
     return store_read(s->store, clock_of, &seq, &err) < 0 ? 0 : seq;
 }
 
+/* ------------------------------------------------------------ check */
+
+static int check_run(sqlite3 *db, const char *id, struct err *err)
+{
+    OWN_VIEW v = { 0 };
+
+    if (fold(db, &(struct fold){ NULL, id, &v }, err) < 0)
+        return err_add(err, "run %s", id);
+    const char *phase = node_phase_name(run_graph_phase(v.graph, NULL));
+    if (number_of(v.doc, "ended") > 0 && strcmp(phase, text_of(v.doc, "phase")))
+        return err_set(err, ERR_IO, "run %s: its row says %s, its events say %s", id,
+                       text_of(v.doc, "phase"), phase);
+    return 0;
+}
+
+static int check_all(sqlite3 *db, void *arg, struct err *err)
+{
+    int64_t *n = arg;
+    OWN_JSON json_t *ids = json_array();
+    sqlite3_stmt *st = store_sql(db, "SELECT id FROM runs ORDER BY seq", err);
+    size_t i;
+    json_t *id;
+    int rc;
+
+    if (!st)
+        return -(int)err->code;
+    while ((rc = store_step(st, err)) > 0)
+        json_array_append_new(ids, json_string((const char *)sqlite3_column_text(st, 0)));
+    if (rc < 0)
+        return rc;
+    json_array_foreach(ids, i, id)
+        if (check_run(db, json_string_value(id), err) < 0)
+            return -(int)err->code;
+    *n = (int64_t)json_array_size(ids);
+    return 0;
+}
+
+int runs_check(struct server *s, int64_t *out_n, struct err *err)
+{
+    if (rows_init(s, err) < 0 || runs_log_init(s, err) < 0)
+        return -(int)err->code;
+    return store_read(s->store, check_all, out_n, err);
+}
+
 /* ------------------------------------------------------------ artifacts */
 
 static int write_line(void *arg, const struct log_line *l)

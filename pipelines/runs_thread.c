@@ -322,7 +322,19 @@ static struct leaf *leaf_find(struct runs *r, int64_t uid)
 
 bool runs_track(struct runs *r, struct leaf *f)
 {
-    return tsearch(f, &r->leaves, by_uid) != NULL;
+    if (!tsearch(f, &r->leaves, by_uid))
+        return false;
+    r->n_leaves++;
+    return true;
+}
+
+void runs_hear(struct runs *r)
+{
+    if (!r->deaf)
+        return;
+    r->seen_jobs = jobs_clock(r->server);
+    r->server->hears = true;
+    r->deaf = false;
 }
 
 bool runs_tracks(struct runs *r, int64_t uid)
@@ -388,6 +400,7 @@ static int each_job_news(void *arg, const struct job_news *n)
     if (!leaf_hear(f, n->type, n->t, body))
         return 0;
     tdelete(f, &e->runs->leaves, by_uid);
+    e->runs->n_leaves--;
     f->next = NULL;
     *e->last = f;
     e->last = &f->next;
@@ -428,9 +441,13 @@ void leaf_ended(struct runs *r, struct leaf *f)
 static int read_jobs(struct runs *r, struct err *err)
 {
     struct ended e = { r, NULL, NULL };
+    int rc = 0;
 
     e.last = &e.first;
-    int rc = jobs_news(r->server, r->seen_jobs, each_job_news, &e, &r->seen_jobs, err);
+    if (r->n_leaves)
+        rc = jobs_news(r->server, r->seen_jobs, each_job_news, &e, &r->seen_jobs, err);
+    else if (!r->deaf && !r->first)
+        r->server->hears = !(r->deaf = true);   /* thousands of jobs a second are none of ours */
     for (struct leaf *f = e.first, *next; f; f = next) {
         next = f->next;
         leaf_ended(r, f);
@@ -618,7 +635,7 @@ void *runs_thread(void *arg)
     struct err err = { 0 };
     bool told = false;
 
-    r->seen_jobs = jobs_clock(r->server);
+    r->deaf = true;
     r->remove = true;
     while (!r->ending && store_read(r->server->store, read_all, r, &err) < 0)
         wait_for_news(r, TROUBLE_MS);

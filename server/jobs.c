@@ -43,7 +43,7 @@ static void tell(struct server *s)
 {
     if (s->queue)
         queue_wake(s->queue);
-    if (s->heard_fd > 0)
+    if (s->hears)
         eventfd_write(s->heard_fd, 1);
     if (s->http)
         http_wake(s);

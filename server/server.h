@@ -25,7 +25,8 @@ struct server {
     struct queue *queue;        /* the scheduler's thread */
     struct runs *runs;          /* of pipelines; NULL where there are none (pipelines/runs.h) */
     const struct server_part *const *more;      /* what was handed in, and started */
-    int heard_fd;               /* an eventfd, written after events of jobs; 0: nobody listens */
+    int heard_fd;               /* an eventfd for who waits for jobs to end; 0: nobody ever does */
+    _Atomic bool hears;         /* it is written after events of jobs */
     struct http *_Atomic http;
     char address[128];          /* "http://127.0.0.1:8470": what jobs are told */
     double load_limit;          /* of the cores; 0.9 */
