@@ -47,23 +47,22 @@ static int tag_next(const char *p, struct tag *out, struct err *err)
     return err_set(err, ERR_INVALID, "\"%.40s\" has no \"}}\"", open);
 }
 
-static int tag_value(const struct tag *t, const struct flow_scope *s, json_t **out,
+static int tag_value(const char *text, bool expression, const struct flow_scope *s, json_t **out,
                      struct err *err)
 {
-    if (!t->expression) {
-        *out = s && s->get ? s->get(s->arg, t->text) : NULL;
+    if (!expression) {
+        *out = s && s->get ? s->get(s->arg, text) : NULL;
         return *out ? 0 : err_set(err, ERR_INVALID, "{{%.200s}} is not known here, or has no value",
-                                  t->text);
+                                  text);
     }
     OWN(flow_expr) e = NULL;
-    if (flow_expr_parse(t->text, strlen(t->text), &e, err) < 0 ||
-        flow_expr_eval(e, s, out, err) < 0)
-        return err_add(err, "{{=%.80s}}", t->text);
+    if (flow_expr_parse(text, strlen(text), &e, err) < 0 || flow_expr_eval(e, s, out, err) < 0)
+        return err_add(err, "{{=%.80s}}", text);
     if (!json_is_null(*out))
         return 0;
     json_decref(*out);
     *out = NULL;
-    return err_set(err, ERR_INVALID, "{{=%.80s}} comes to nil", t->text);
+    return err_set(err, ERR_INVALID, "{{=%.80s}} comes to nil", text);
 }
 
 int flow_expr_fill(const char *text, const struct flow_scope *s, bool (*keep)(const char *tag),
@@ -72,12 +71,12 @@ int flow_expr_fill(const char *text, const struct flow_scope *s, bool (*keep)(co
     struct tag t;
     int rc;
     while ((rc = tag_next(text, &t, err)) > 0) {
-        OWN_MEM char *name = t.text;
+        OWN_MEM char *name = TAKE(t.text);
         OWN_JSON json_t *v = NULL;
         struct err why = { 0 };
         buf_append(out, text, (size_t)(t.open - text));
-        if (tag_value(&t, s, &v, &why) < 0) {
-            if (t.expression || !keep || !keep(t.text)) {
+        if (tag_value(name, t.expression, s, &v, &why) < 0) {
+            if (t.expression || !keep || !keep(name)) {
                 *err = why;
                 return -(int)why.code;
             }
@@ -100,8 +99,8 @@ int flow_expr_tags(const char *text, int (*each)(void *arg, const char *tag, boo
     struct tag t;
     int rc;
     while ((rc = tag_next(text, &t, err)) > 0) {
-        OWN_MEM char *name = t.text;
-        int answer = each(arg, t.text, t.expression);
+        OWN_MEM char *name = TAKE(t.text);
+        int answer = each(arg, name, t.expression);
         if (answer)
             return answer;
         text = t.after;

@@ -208,9 +208,8 @@ static void vertex_again(struct run_graph *g, struct vertex *v)
     v->redo = false;
 }
 
-static struct vertex *vertex_new(struct run_graph *g, char *name)
+static struct vertex *vertex_new(struct run_graph *g, const char *name)
 {
-    OWN_MEM char *own = name;
     uint64_t hash = fnv1a(name);
     size_t n = strlen(name) + 1, m = strlen(g->run_name) + 24;
     struct vertex *v = table_find(g, hash, name, NULL);
@@ -259,7 +258,8 @@ static void display_set(struct vertex *v, const struct vertex *parent)
 struct vertex *vertex_make(struct run_graph *g, struct vertex *parent, char *name,
                            enum node_kind kind)
 {
-    struct vertex *v = name ? vertex_new(g, name) : NULL;
+    OWN_MEM char *own = name;
+    struct vertex *v = own ? vertex_new(g, own) : NULL;
     if (!v || (parent && !list_child(g, parent, v))) {
         g->failed = true;
         return NULL;
