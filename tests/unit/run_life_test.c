@@ -464,6 +464,8 @@ static void random_flow(struct play *p, struct rng *r)
             json_object_set_new(t, "loop", json_pack("{s:{s:s}}", "sequence", "count", "4"));
         if (rng_below(r, 6) == 0)
             json_object_set_new(t, "when", json_string(rng_below(r, 2) ? "a == a" : "a == b"));
+        if (rng_below(r, 8) == 0)
+            json_object_set_new(t, "always", json_true());
         if (rng_below(r, 5) == 0)
             json_object_set_new(t, "continue_on", json_pack("{s:b}", "failed", 1));
         json_array_append_new(tasks, t);
@@ -484,7 +486,8 @@ static void random_flow(struct play *p, struct rng *r)
     if (rng_below(r, 2))
         json_object_set_new(p->flow, "parallelism", json_integer(1 + rng_below(r, 4)));
     json_object_set_new(json_object_get(p->flow, "templates"), "main",
-                        json_pack("{s:i, s:{s:b, s:o}}", "parallelism", (int)rng_below(r, 4), "dag",
+                        json_pack("{s:i, s:b, s:{s:b, s:o}}", "parallelism", (int)rng_below(r, 4),
+                                  "fail_fast", rng_below(r, 4) == 0, "dag",
                                   "fail_fast", (int)rng_below(r, 2), "tasks", tasks));
     p->g = graph_of(p);
 }
@@ -514,6 +517,12 @@ static void random_event(struct play *p, struct rng *r, json_t *given)
         k))) : NULL;
     if (!name || rng_below(r, 60) == 0) {
         apply(p, rng_below(r, 2) ? "run.terminate" : "run.retry", json_object());
+        return;
+    }
+    if (rng_below(r, 40) == 0) {        /* too late, for what it is in or for itself */
+        const struct node *late = node(p, name);
+        late = late->parent && rng_below(r, 2) ? late->parent : late;
+        apply(p, "node.deadline", json_pack("{s:s}", "node", late->name));
         return;
     }
     json_array_remove(given, k);
