@@ -193,8 +193,8 @@ static int filter_of(const struct kfp_kind *k, const char *text, json_t **out, s
     if (http_json(copy, strlen(copy), &doc, err) < 0)
         return err_add(err, "filter");
     const json_t *predicates = json_object_get(doc, "predicates");
-    if (predicates && !json_is_array(predicates))
-        return err_set(err, ERR_INVALID, "filter: predicates is a list");
+    if (!json_is_object(doc) || (predicates && !json_is_array(predicates)))
+        return err_set(err, ERR_INVALID, "filter: takes {\"predicates\": [...]}");
     json_array_foreach((json_t *)predicates, i, p)
         if (add_predicate(k, p, list, err) < 0)
             return -(int)err->code;

@@ -1,0 +1,229 @@
+"""Kubeflow's v2beta1 API by its own client, kfp 2, and by hand."""
+import json
+import os
+import subprocess
+import time
+import urllib.parse
+from pathlib import Path
+
+import pytest
+from conftest import CACHE
+from hosts import die_with_parent
+from server import Server
+
+PYTHON = CACHE / "kfp2-venv/bin/python"
+PROGRAM = Path(__file__).parent / "programs/kfp2_calls.py"
+with_sdk = pytest.mark.skipif(not PYTHON.exists(), reason="no kfp 2 here (./setup.sh)")
+BASE = "/apis/v2beta1"
+
+HELLO = """apiVersion: argoproj.io/v1alpha1
+kind: Workflow
+metadata: {generateName: hello-}
+spec:
+  entrypoint: main
+  arguments:
+    parameters: [{name: n, value: '1'}, {name: who, value: me}, {name: wide, value: 'false'},
+                 {name: list, value: '[]'}]
+  templates:
+  - name: main
+    container:
+      image: alpine
+      command: [echo, '{{workflow.parameters.n}}', '{{workflow.parameters.who}}',
+                '{{workflow.parameters.wide}}', '{{workflow.parameters.list}}']
+"""
+LOOP = """apiVersion: argoproj.io/v1alpha1
+kind: Workflow
+metadata: {generateName: loop-}
+spec:
+  entrypoint: main
+  templates:
+  - name: main
+    dag:
+      tasks:
+      - {name: each, template: echo, withItems: [a, b],
+         arguments: {parameters: [{name: x, value: '{{item}}'}]}}
+  - name: echo
+    inputs: {parameters: [{name: x}]}
+    container: {image: alpine, command: [echo, '{{inputs.parameters.x}}']}
+"""
+ENDLESS = """apiVersion: argoproj.io/v1alpha1
+kind: Workflow
+metadata: {generateName: endless-}
+spec:
+  entrypoint: main
+  templates:
+  - {name: main, container: {image: alpine, command: [sleep, '600']}}
+"""
+
+
+@pytest.fixture(scope="module")
+def served(muster, tmp_path_factory):
+    with Server(muster, tmp_path_factory.mktemp("kfp2") / "data") as s:
+        yield s
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("client")
+    for name, text in (("hello", HELLO), ("loop", LOOP), ("endless", ENDLESS)):
+        (folder / f"{name}.yaml").write_text(text)
+    return folder
+
+
+def call(server, folder, *command):
+    env = {**os.environ, **server.client_env(), "HOME": str(folder), "PYTHONWARNINGS": "ignore"}
+    done = subprocess.run([str(c) for c in command], env=env, cwd=folder, text=True,
+                          capture_output=True, timeout=150, preexec_fn=die_with_parent)
+    assert done.returncode == 0, f"{command}: {done.stdout[-3000:]}\n{done.stderr[-5000:]}"
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def seen(served, folder):
+    if not PYTHON.exists():
+        pytest.skip("no kfp 2 here (./setup.sh)")
+    return json.loads(call(served, folder, PYTHON, PROGRAM, folder))
+
+
+def test_pipelines_and_versions_are_uploaded_listed_and_removed(seen):
+    assert seen["healthz"] is False
+    assert seen["upload"] == ["hello", "hello", "by the SDK", "default", "second", True]
+    assert seen["versions"] == ["second", "hello"] and seen["spec"] == "Workflow"
+    assert seen["id by name"] == [True, None] and seen["get"] == "hello"
+    assert seen["pages"] == [[["loop", "hello"], ["endless"]], 3]
+    assert seen["filtered"] == ["hello", "loop"]
+    assert seen["other's version"] == seen["version gone"] == 404 and seen["twice"] == 409
+    status, body = seen["pipeline gone"]
+    assert status == 404 and body["code"] == 5 and "there is no pipeline" in body["message"]
+    assert seen["namespace"] == 404, "a namespace is a project"
+
+
+def test_experiments_are_found_again_archived_and_removed(seen):
+    assert seen["same experiment"] and seen["by name"]
+    assert seen["experiments"] == ["other", "first"]
+    assert seen["archived"] == "ARCHIVED" and seen["unarchived"] == "AVAILABLE"
+    assert seen["not archived"] == ["first"] and seen["experiment gone"] == 404
+
+
+def test_a_run_has_typed_parameters_states_and_tasks(seen):
+    state, name, its, parameters, storage, version, history = seen["run"]
+    assert [state, name, its, storage, version] == ["SUCCEEDED", "greets", True, "AVAILABLE", True]
+    assert parameters == {"n": "3", "who": "you", "wide": "true", "list": "[1,2]"}, "texts in Argo"
+    assert history == ["PENDING", "RUNNING", "SUCCEEDED"]
+    assert [t[1:] for t in seen["tasks"]] == [["SUCCEEDED", True]]
+    names, parents, children, times = seen["loop"]
+    assert {"each(0:a)", "each(1:b)"} <= set(names) and parents and children and times
+    assert seen["bad parameter"][0] == 400 and "nobody" in seen["bad parameter"][1]["message"]
+
+
+def test_a_run_that_is_terminated_ends_the_clients_wait(seen):
+    assert seen["terminated"] == ["FAILED", True] and seen["terminated twice"] == 409
+    assert seen["failed runs"] == ["endless"] and seen["run gone"] == 404
+    assert seen["run archived"] == "ARCHIVED" and seen["archived runs"] == ["loops"]
+    assert seen["runs"] == ["endless", "loops", "greets"]
+
+
+def test_recurring_runs_begin_by_the_clock(seen):
+    assert seen["recurring"] == ["SUCCEEDED", "DISABLED", "DISABLE", "1", True]
+    assert seen["cron"] == ["ENABLED", "0 0 9 * * *", "3"]
+    assert seen["total"] == 2 and seen["recurring list"] == ["cron", "often"]
+    assert seen["recurring gone"] == 404
+
+
+@with_sdk
+def test_the_command_line_of_kfp_uploads_and_lists(served, folder, seen):
+    kfp = [PYTHON.parent / "kfp", "--endpoint", served.url, "--output", "json"]
+    made = call(served, folder, *kfp, "pipeline", "create", "-p", "by-hand", folder / "hello.yaml")
+    assert "by-hand" in made
+    assert served.json("GET", f"{BASE}/pipelines/names/by-hand")["display_name"] == "by-hand"
+
+
+# ------------------------------------------------------------ by hand
+
+def until(server, run, wait=30):
+    end = time.monotonic() + wait
+    while time.monotonic() < end:
+        doc = server.json("GET", f"{BASE}/runs/{run}")
+        if "finished_at" in doc:
+            return doc
+        time.sleep(0.02)
+    raise AssertionError(doc)
+
+
+def test_a_run_with_its_own_spec_fails_and_is_retried(served, tmp_path):
+    host = tmp_path / "host"
+    host.mkdir()                # steps are another user: they see what all may see
+    spec = {"apiVersion": "argoproj.io/v1alpha1", "kind": "Workflow",
+            "metadata": {"generateName": "flag-"},
+            "spec": {"entrypoint": "main", "templates": [
+                {"name": "main", "container": {
+                    "image": "alpine", "command": ["test", "-e", "/host/flag"],
+                    "volumeMounts": [{"name": "host", "mountPath": "/host"}]},
+                 "volumes": [{"name": "host", "hostPath": {"path": str(host)}}]}]}}
+    run = served.json("POST", f"{BASE}/runs", {"display_name": "flag", "pipeline_spec": spec})
+    done = until(served, run["run_id"])
+    assert done["state"] == "FAILED" and done["error"]["code"] == 13 and done["error"]["message"]
+    assert done["pipeline_spec"]["metadata"] == {"generateName": "flag-"}
+    assert [t["state"] for t in done["run_details"]["task_details"]] == ["FAILED"]
+    (host / "flag").touch()
+    served.json("POST", f"{BASE}/runs/{run['run_id']}:retry", {})
+    done = until(served, run["run_id"])
+    assert done["state"] == "SUCCEEDED", done
+    old = served.json("GET", f"/apis/v1beta1/runs/{run['run_id']}")
+    assert old["run"]["status"] == "Succeeded", "both versions show the same runs"
+
+
+def test_packages_come_from_buckets_of_the_server_and_from_nowhere_else(served):
+    served.json("POST", "/storage/v1/b?project=default", {"name": "packages-of-kfp"})
+    put = "/upload/storage/v1/b/packages-of-kfp/o?uploadType=media&name=hello.yaml"
+    assert served.call("POST", put, HELLO.encode())[0] == 200
+
+    def body(url, name):
+        return {"pipeline": {"display_name": name, "tags": {"a": "b"}},
+                "pipeline_version": {"package_url": {"pipeline_url": url},
+                                     "code_source_url": "https://example.com/x"}}
+    made = served.json("POST", f"{BASE}/pipelines/create",
+                       body("gs://packages-of-kfp/hello.yaml", "from a bucket"))
+    assert made["tags"] == {"a": "b"}
+    versions = served.json("GET", f"{BASE}/pipelines/{made['pipeline_id']}/versions")
+    assert versions["total_size"] == 1
+    more = served.json("POST", f"{BASE}/pipelines/{made['pipeline_id']}/versions",
+                       {"display_name": "again",
+                        "package_url": {"pipeline_url": "gs://packages-of-kfp/hello.yaml"}})
+    assert more["pipeline_spec"]["kind"] == "Workflow"
+    for url in ("http://127.0.0.1/x.yaml", "file:///etc/passwd", "gs://packages-of-kfp/none", ""):
+        status = served.call("POST", f"{BASE}/pipelines/create", body(url, "x"))[0]
+        assert status in (400, 404), url
+
+
+def test_a_pipeline_may_be_changed_and_have_no_version_yet(served):
+    made = served.json("POST", f"{BASE}/pipelines", {"display_name": "empty"})
+    path = f"{BASE}/pipelines/{made['pipeline_id']}"
+    changed = served.json("PATCH", path, {"description": "what it is", "display_name": "Empty"})
+    assert changed["description"] == "what it is" and changed["display_name"] == "Empty"
+    status, _, body = served.call("POST", f"{BASE}/runs", {
+        "pipeline_version_reference": {"pipeline_id": made["pipeline_id"]}})
+    assert status == 404 and "no version" in json.loads(body)["message"]
+
+
+@pytest.mark.parametrize("query", [
+    "filter=x", "filter=[]", 'filter={"predicates":[{"key":"name"}]}', "sort_by=name sideways",
+    'filter={"predicates":[{"operation":"EQUALS","key":"name"}]}', "page_size=-1",
+    'filter={"predicates":[{"operation":"EQUALS","key":"created_at","timestamp_value":"soon"}]}',
+    'filter={"predicates":{"a":1}}', "page_token=00"])
+def test_a_list_that_cannot_be_given_is_refused(served, query):
+    name, value = query.split("=", 1)
+    status, _, body = served.call("GET", f"{BASE}/pipelines?{name}={urllib.parse.quote(value)}")
+    assert status == 400 and json.loads(body)["code"] == 3
+
+
+@pytest.mark.parametrize("body", [
+    b"", b"--x\r\n", b"--x\r\nContent-Disposition: form-data; name=\"other\"\r\n\r\nx\r\n--x--\r\n",
+    b"--x\r\nContent-Disposition: form-data; name=\"uploadfile\"; filename=\"a\"\r\n\r\n\r\n--x--\r\n",
+    b"--x\r\nContent-Disposition: form-data; name=\"uploadfile\"\r\n\r\n\0\1\2\r\n--x--\r\n"])
+def test_an_upload_that_is_no_pipeline_is_refused(served, body):
+    for kind in ("multipart/form-data; boundary=x", "application/octet-stream", "multipart/form-data"):
+        for version in ("v1beta1", "v2beta1"):
+            status, _, answer = served.call("POST", f"/apis/{version}/pipelines/upload?name=n", body,
+                                            headers={"Content-Type": kind})
+            assert status == 400 and json.loads(answer)["code"] == 3
