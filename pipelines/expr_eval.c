@@ -225,27 +225,59 @@ int expr_order(struct expr_run *r, const json_t *a, const json_t *b, int *out)
     return 0;
 }
 
+/* How large the library's automaton of a pattern becomes: it copies what + and {n} repeat, and
+ * copies of copies. Stops at the ")" of a group. */
+static double pattern_size(const char **p, int depth)
+{
+    double sum = 0, last = 0;
+    if (depth > 32)
+        return INFINITY;
+    while (**p && !(**p == ')' && depth)) {
+        char c = *(*p)++;
+        double times = c == '+' ? 2 : 1;
+        if (c == '*' || c == '?')
+            continue;
+        if (c == '{') {
+            char *end;
+            double least = (double)strtol(*p, &end, 10), most = least;
+            if (*end == ',')
+                most = end[1] == '}' ? least + 1 : (double)strtol(end + 1, NULL, 10);
+            times = most > 1 ? most : 1;
+            *p += strcspn(*p, "}");
+            *p += **p == '}';
+        }
+        if (c == '+' || c == '{') {
+            sum += last * (times - 1);
+            last *= times;
+            continue;
+        }
+        last = 1;
+        if (c == '\\' && **p)
+            ++*p;
+        if (c == '[') {
+            *p += **p == '^';
+            *p += **p == ']';
+            *p += strcspn(*p, "]");
+            *p += **p == ']';
+        }
+        if (c == '(') {
+            last = 1 + pattern_size(p, depth + 1);
+            *p += **p == ')';
+        }
+        sum += last;
+    }
+    return sum;
+}
+
 /* Patterns are those of POSIX with \d \w \s. What would take unbounded memory or time (references
- * back, counts of counts) is refused. */
+ * back, copies of copies) is refused. */
 int expr_matches(struct expr_run *r, const char *text, const char *pattern, bool *out)
 {
     OWN_BUF b = BUF_INIT;
-    long counts = 1;
-    size_t depth = 0;
     if (strlen(pattern) > 256 || strlen(text) > 64 << 10)
         return err_set(r->err, ERR_INVALID, "a pattern has at most 256 characters, what it is "
                                             "compared with at most 64 kB");
     for (const char *p = pattern; *p; p++) {
-        depth += *p == '(';
-        if (*p == '{') {
-            long most = strtol(p + 1, NULL, 10);
-            const char *comma = strpbrk(p, ",}");
-            if (comma && *comma == ',')
-                most = strtol(comma + 1, NULL, 10);
-            counts *= most > 1 && most < 1000 ? most : most >= 1000 ? 1000 : 1;
-        }
-        if (counts > 255 || depth > 32)
-            return err_set(r->err, ERR_INVALID, "the pattern \"%s\" is too large", pattern);
         if (*p != '\\' || !p[1]) {
             buf_append(&b, p, 1);
             continue;
@@ -269,7 +301,10 @@ int expr_matches(struct expr_run *r, const char *text, const char *pattern, bool
     regex_t re;
     if (buf_ok(&b, r->err) < 0)
         return -ERR_NOMEM;
-    if (regcomp(&re, b.data ? b.data : "", REG_EXTENDED | REG_NOSUB))
+    const char *made = b.data ? b.data : "", *p = made;
+    if (pattern_size(&p, 0) > 1000)
+        return err_set(r->err, ERR_INVALID, "the pattern \"%s\" is too large", pattern);
+    if (regcomp(&re, made, REG_EXTENDED | REG_NOSUB))
         return err_set(r->err, ERR_INVALID, "\"%s\" is no pattern", pattern);
     *out = !regexec(&re, text, 0, NULL, 0);
     regfree(&re);

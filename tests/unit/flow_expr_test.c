@@ -145,8 +145,12 @@ static void a_wrong_expression_is_told_with_its_place(void **state)
         { "", "expression, character 1: a value is missing at its end" },
         { "1 / 0", "division by zero" }, { "'a' < 1", "a text and a number cannot be compared" },
         { "1 && true", "the condition comes to 1, neither true nor false" },
-        { "'a' matches '(a{200}){200}'", "the pattern \"(a{200}){200}\" is too large" }, { NULL,
-        NULL },
+        { "'a' matches '(a{200}){200}'", "the pattern \"(a{200}){200}\" is too large" },
+        { "'a' matches 'a+++++++++++'", "the pattern \"a+++++++++++\" is too large" },
+        { "'a' matches '((((((((((a+)+)+)+)+)+)+)+)+)+)+'",
+          "the pattern \"((((((((((a+)+)+)+)+)+)+)+)+)+)+\" is too large" },
+        { "'ab1' matches '^([a-z]+)+[0-9]{1,3}$'", "true" },
+        { NULL, NULL },
     };
     (void)state;
     check_values(rows);
