@@ -397,6 +397,8 @@ static int compile(struct argo *c, const struct value *doc)
         argo_word(c, spec, "entrypoint", &entry) < 0)
         return -(int)c->err->code;
     c->defaults = argo_get(spec, "templateDefaults");
+    if (c->defaults && c->defaults->kind != VALUE_MAP)
+        return argo_refuse(c, c->defaults, "must be a map");
     argo_put(c, c->flow, "entry", json_string(entry));
     if (put_arguments(c, argo_get(doc, "metadata")) < 0 || put_limits(c) < 0 ||
         put_labels_from(c) < 0 || put_exit(c) < 0 || argo_put_volumes(c, c->flow, spec) < 0 ||

@@ -145,6 +145,8 @@ static int source_uri(struct argo *c, const struct value *a, const char *kind, j
     const struct value *at = argo_get(a, kind);
     const char *url, *key;
 
+    if (at->kind != VALUE_MAP)
+        return argo_refuse(c, at, "must be a map");
     if (strcmp(kind, "http") == 0) {
         for (const struct value *k = at->child; k; k = k->next)
             if (strcmp(k->key, "url") != 0)
@@ -209,7 +211,8 @@ static int put_archive(struct argo *c, json_t *a, const struct value *v)
     if (archive && value_find(archive, "none"))
         argo_put(c, a, "archive", json_false());
     const struct value *strategy = gc ? argo_get(gc, "strategy") : NULL;
-    if (strategy && strcmp(strategy->text, "OnWorkflowCompletion") == 0)
+    if (strategy && strategy->kind == VALUE_SCALAR &&
+        strcmp(strategy->text, "OnWorkflowCompletion") == 0)
         return argo_refuse(c, strategy, "not supported: artifacts stay as long as their run");
     return 0;
 }

@@ -620,6 +620,9 @@ static void wrong_values_are_refused(void **state)
         { DAG("      - {name: p, template: leaf, withItems: [1], withSequence: {count: 1}}\n"),
           "a task has one loop" },
         { HEAD "  entrypoint: a\n  templates: 3\n", "needs a list of templates" },
+        { HEAD "  entrypoint: a\n  templateDefaults: [x]\n", "templateDefaults: must be a map" },
+        { ONE("    inputs: {artifacts: [{name: x, path: /x, http: [y]}]}\n"
+              "    container: {image: i}\n"), "http: must be a map" },
         { HEAD "  entrypoint: a\n  entrypoint: a\n", "key \"entrypoint\" is given twice" },
         { "apiVersion: argoproj.io/v1alpha1\nkind: Workflow\nmetadata: {name: My Flow}\n",
           "p.yaml:3: metadata.name: \"My Flow\" is no name" },
