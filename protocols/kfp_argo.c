@@ -19,6 +19,7 @@ struct workflow {
     json_t *by_id;              /* id -> node */
     json_t *by_task;            /* "parent id/task" -> node */
     json_t *next;               /* id -> [ids that follow] */
+    json_t *ends;               /* id -> [ids that it ends with], once it was asked for */
 };
 
 static bool is(const json_t *node, const char *kind)
@@ -100,11 +101,14 @@ static void follow(struct workflow *w, const char *id, json_t *follower)
 
 static void follow_node(struct workflow *w, const json_t *node, json_t *follower)
 {
-    OWN_JSON json_t *ends = json_array();
+    json_t *ends = json_object_get(w->ends, text_of(node, "id"));
     size_t i;
     json_t *id;
 
-    ends_of(w, node, 0, ends);
+    if (!ends) {
+        json_object_set_new(w->ends, text_of(node, "id"), ends = json_array());
+        ends_of(w, node, 0, ends);
+    }
     if (json_array_size(ends) > ENDS_MAX) {
         follow(w, text_of(node, "id"), follower);
         return;
@@ -235,7 +239,8 @@ static json_t *node_json(const struct workflow *w, const json_t *n)
 static json_t *nodes_json(const json_t *flow, const json_t *nodes)
 {
     OWN_JSON json_t *by_id = json_object(), *by_task = json_object(), *next = json_object();
-    struct workflow w = { flow, by_id, by_task, next };
+    OWN_JSON json_t *ends = json_object();
+    struct workflow w = { flow, by_id, by_task, next, ends };
     json_t *out = json_object();
     size_t i;
     json_t *n;

@@ -98,7 +98,7 @@ def test_logs_and_artifacts_of_its_steps_are_read(seen):
 def test_metrics_are_reported_once(seen):
     assert seen["metrics"] == [["OK", "accuracy"], ["INVALID_ARGUMENT", "Bad Name"]]
     assert seen["metrics again"] == ["DUPLICATE_REPORTING"]
-    assert seen["metric"] == [["accuracy", 0.5, "PERCENTAGE"]]
+    assert sorted(seen["metric"]) == [["accuracy", 0.5, "PERCENTAGE"], ["loss", 0.25, "RAW"]]
 
 
 def test_runs_end_as_they_are_asked_to(seen):

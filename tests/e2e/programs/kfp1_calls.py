@@ -19,6 +19,7 @@ from kfp import components, dsl
 from kubernetes.client import V1HostPathVolumeSource, V1Volume, V1VolumeMount
 
 FOLDER, FLAG = sys.argv[1:]
+METRICS = '{"metrics": [{"name": "loss", "numberValue": 0.25, "format": "RAW"}]}'
 seen = {}
 logging.disable(logging.CRITICAL)
 # Text of links and progress of the SDK is not of interest.
@@ -51,7 +52,9 @@ def features(n: int = 3, word: str = "tails"):
         make.execution_options.caching_strategy.max_cache_staleness = "P0D"
         with dsl.ParallelFor(make.output) as i:
             shell("square", "echo square $0", i)
-        shell("read", "cat $0", dsl.InputArgumentPath(first.outputs["file"])).after(make)
+        shell("read", "echo '%s' > /tmp/metrics; cat $0" % METRICS,
+              dsl.InputArgumentPath(first.outputs["file"]),
+              mlpipeline_metrics="/tmp/metrics").after(make)
 
 
 @dsl.pipeline(name="flag")

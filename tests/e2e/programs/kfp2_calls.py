@@ -119,7 +119,7 @@ def runs(c, e, hello, loop, endless):
         time.sleep(0.01)
     c.terminate_run(long.run_id)
     done = wait(c, long.run_id)
-    seen["terminated"] = [done.state, bool(done.error.message)]
+    seen["terminated"] = [done.state, done.error.code, done.error.message]
     seen["terminated twice"] = refused(c.terminate_run, long.run_id)[0]
     c.archive_run(made.run_id)
     seen["run archived"] = c.get_run(made.run_id).storage_state
