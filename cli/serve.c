@@ -29,6 +29,7 @@ static const struct protocol *const protocols[] = {
     &protocol_aiplatform,
     &protocol_logging,
     &protocol_native_jobs,
+    &protocol_native_pipelines,
     &protocol_native_runs,
     &protocol_kfp_v1,
     &protocol_kfp_v1_runs,

@@ -19,7 +19,7 @@ static int send_page(struct request *q, const char *name, struct err *err)
     respond_header(q, "Content-Security-Policy",
                    "default-src 'none'; script-src 'self'; style-src 'self'; "
                    "img-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'none'; "
-                   "frame-ancestors 'none'");
+                   "frame-src 'self'; frame-ancestors 'none'");
     respond_header(q, "X-Content-Type-Options", "nosniff");
     respond_header(q, "Referrer-Policy", "no-referrer");
     respond_header(q, "Cache-Control", "no-cache");

@@ -10,6 +10,7 @@
 
 extern const struct protocol protocol_native;           /* the server itself */
 extern const struct protocol protocol_native_jobs;      /* /api/jobs */
+extern const struct protocol protocol_native_pipelines; /* /api/pipelines, /api/experiments */
 extern const struct protocol protocol_native_runs;      /* /api/runs */
 
 void native_error(struct request *q, const struct err *err);

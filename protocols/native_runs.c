@@ -3,11 +3,18 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/clock.h"
 #include "base/json.h"
 #include "pipelines/catalog.h"
 #include "pipelines/runs.h"
 #include "protocols/native.h"
+#include "server/jobs.h"
+#include "server/scalars.h"
 #include "server/server.h"
+#include "server/volumes.h"
+
+enum { BEAT_S = 15, PATH_SIZE = 4096 };
+static const double WATCH_S = 0.1;      /* between two looks at a run that is watched */
 
 /* The run that the path names, when the token may see it. */
 struct run_name { const char *project, *id; };
@@ -151,14 +158,158 @@ static int resume_run(struct request *q, struct err *err)
     return get_run(q, err);
 }
 
+/* ?brief=1: without inputs and outputs, which may be large. */
 static int get_nodes(struct request *q, struct err *err)
 {
+    const char *brief = request_query(q, "brief");
     struct run_name r;
-    json_t *nodes;
+    json_t *nodes, *n;
+    size_t i;
 
     if (run_of(q, &r, err) < 0 || runs_nodes(request_server(q), r.project, r.id, &nodes, err) < 0)
         return -(int)err->code;
+    json_array_foreach(nodes, i, n) {
+        if (!brief || !*brief)
+            break;
+        json_object_del(n, "inputs");
+        json_object_del(n, "outputs");
+    }
     return respond_json(q, 200, json_pack("{s:o}", "nodes", nodes));
+}
+
+static int get_node(struct request *q, struct err *err)
+{
+    struct run_name r;
+    json_t *node;
+
+    if (run_of(q, &r, err) < 0 ||
+        runs_node(request_server(q), r.project, r.id, request_arg(q, "node"), &node, err) < 0)
+        return -(int)err->code;
+    return respond_json(q, 200, node);
+}
+
+/* Numbers that a step left, in its own directory and on the volumes that it has mounted. */
+static int get_scalars(struct request *q, struct err *err)
+{
+    OWN_JSON json_t *node = NULL, *job = NULL, *all = json_object();
+    struct server *s = request_server(q);
+    struct err none = { 0 };
+    struct run_name r;
+    json_t *mount, *found = NULL;
+    char path[PATH_SIZE];
+    size_t i;
+
+    if (run_of(q, &r, err) < 0 ||
+        runs_node(s, r.project, r.id, request_arg(q, "node"), &node, err) < 0)
+        return -(int)err->code;
+    const char *name = text_of(node, "job");
+    if (!*name || jobs_get(s, r.project, name, &job, &none) < 0)
+        return respond_json(q, 200, TAKE(all));
+    if (jobs_dir(s, r.project, name, path, sizeof path, &none) == 0 && *path &&
+        scalars_read(path, &found, &none) == 0) {
+        json_object_update(all, found);
+        json_decref(found);
+    }
+    const json_t *step = json_object_get(json_object_get(job, "spec"), "step");
+    json_array_foreach(json_object_get(step, "mounts"), i, mount) {
+        const char *from = text_of(mount, "from");
+        if (strncmp(from, "volume:", 7) ||
+            volumes_path(s, r.project, from + 7, path, sizeof path, &none) < 0 ||
+            scalars_read_below(path, &found, &none) < 0)
+            continue;
+        json_object_update_missing(all, found);
+        json_decref(found);
+    }
+    return respond_json(q, 200, TAKE(all));
+}
+
+/* ------------------------------------------------------------ watched */
+
+/* A run that is told of when something in it has changed. Owned by one connection. */
+struct watch {
+    struct server *server;
+    char project[128], id[ROWS_ID];
+    int64_t clock;
+    double looked, beat;
+    struct buf out;             /* not yet taken */
+    size_t taken;
+    bool ended;
+};
+
+static void watch_free(void *arg)
+{
+    struct watch *w = arg;
+
+    buf_done(&w->out);
+    free(w);
+}
+
+/* Fills w->out, where there are news. */
+static void watch_look(struct watch *w, double now)
+{
+    OWN_JSON json_t *doc = NULL;
+    struct err err = { 0 };
+    const int64_t clock = runs_clock(w->server);
+
+    w->looked = now;
+    if (clock == w->clock) {
+        if (now > w->beat + BEAT_S)
+            buf_text(&w->out, ":\n\n");
+        return;
+    }
+    w->clock = clock;
+    if (runs_get(w->server, w->project, w->id, &doc, &err) == 0) {
+        OWN_MEM char *text = json_dumps(doc, JSON_COMPACT);
+        w->ended = number_of(doc, "ended") > 0;
+        buf_printf(&w->out, "data: %s\n\n", text ? text : "{}");
+    } else {
+        w->ended = true;        /* it was deleted */
+    }
+    if (w->ended)
+        buf_text(&w->out, "event: end\ndata: {}\n\n");
+}
+
+static long watch_more(void *arg, char *out, size_t max)
+{
+    struct watch *w = arg;
+    const double now = clock_seconds();
+
+    if (w->taken == w->out.n) {
+        if (w->ended)
+            return -1;
+        buf_clear(&w->out);
+        w->taken = 0;
+        if (now >= w->looked + WATCH_S)
+            watch_look(w, now);
+        if (w->out.failed)
+            return -1;
+    }
+    const size_t left = w->out.n - w->taken, take = left < max ? left : max;
+    if (take) {
+        memcpy(out, w->out.data + w->taken, take);
+        w->taken += take;
+        w->beat = now;
+    }
+    return (long)take;
+}
+
+/* Server-sent events: the document of the run at once, and after each change, to its end. */
+static int watch_run(struct request *q, struct err *err)
+{
+    OWN_JSON json_t *doc = NULL;
+    struct run_name r;
+
+    if (run_of(q, &r, err) < 0 || runs_get(request_server(q), r.project, r.id, &doc, err) < 0)
+        return -(int)err->code;
+    struct watch *w = calloc(1, sizeof *w);
+    if (!w)
+        return err_set(err, ERR_NOMEM, "no memory to watch a run");
+    *w = (struct watch){ .server = request_server(q), .clock = -1, .beat = clock_seconds() };
+    snprintf(w->project, sizeof w->project, "%s", r.project);
+    snprintf(w->id, sizeof w->id, "%s", r.id);
+    respond_header(q, "Cache-Control", "no-cache");
+    respond_header(q, "X-Accel-Buffering", "no");
+    return respond_stream(q, 200, "text/event-stream; charset=utf-8", watch_more, w, watch_free);
 }
 
 static int get_events(struct request *q, struct err *err)
@@ -197,8 +348,18 @@ static int get_text(struct request *q, struct err *err)
     return respond_bytes(q, 200, "text/plain; charset=utf-8", text, n);
 }
 
-/* As bytes for a download: a page that a step made never runs as one of ours. */
-static int get_artifact(struct request *q, struct err *err)
+static int get_flow(struct request *q, struct err *err)
+{
+    struct run_name r;
+    json_t *flow;
+
+    if (run_of(q, &r, err) < 0 ||
+        runs_text(request_server(q), r.project, r.id, NULL, NULL, &flow, err) < 0)
+        return -(int)err->code;
+    return respond_json(q, 200, flow);
+}
+
+static int send_artifact(struct request *q, const char *type, struct err *err)
 {
     OWN_JSON json_t *art = NULL;
     struct run_name r;
@@ -211,11 +372,27 @@ static int get_artifact(struct request *q, struct err *err)
         return -(int)err->code;
     if (fstat(fd, &st) < 0)
         return err_set(err, ERR_IO, "cannot read the artifact: %s", strerror(errno));
-    respond_header(q, "Content-Disposition", "attachment");
     respond_header(q, "X-Content-Type-Options", "nosniff");
-    respond_file(q, 200, "application/octet-stream", fd, 0, (uint64_t)st.st_size);
+    respond_file(q, 200, type, fd, 0, (uint64_t)st.st_size);
     fd = -1;
     return 0;
+}
+
+/* As bytes for a download: a page that a step made never runs as one of ours. */
+static int get_artifact(struct request *q, struct err *err)
+{
+    respond_header(q, "Content-Disposition", "attachment");
+    return send_artifact(q, "application/octet-stream", err);
+}
+
+/* As a page, for a frame of the console: it may have colours and pictures of its own, and that is
+ * all. No script, no address but its own, no form, no cookie of ours. */
+static int show_page(struct request *q, struct err *err)
+{
+    respond_header(q, "Content-Security-Policy",
+                   "default-src 'none'; style-src 'unsafe-inline'; img-src data:; font-src data:; "
+                   "base-uri 'none'; form-action 'none'; frame-ancestors 'self'; sandbox");
+    return send_artifact(q, "text/html; charset=utf-8", err);
 }
 
 static const struct http_route routes[] = {
@@ -229,6 +406,11 @@ static const struct http_route routes[] = {
     { "POST", "/api/runs/{project}/{id}/unarchive", HTTP_WAITS, unarchive_run, NULL },
     { "POST", "/api/runs/{project}/{id}/resume", HTTP_WAITS, resume_run, NULL },
     { "GET", "/api/runs/{project}/{id}/nodes", HTTP_WAITS, get_nodes, NULL },
+    { "GET", "/api/runs/{project}/{id}/watch", HTTP_WAITS, watch_run, NULL },
+    { "GET", "/api/runs/{project}/{id}/flow", HTTP_WAITS, get_flow, NULL },
+    { "GET", "/api/runs/{project}/{id}/nodes/{node}", HTTP_WAITS, get_node, NULL },
+    { "GET", "/api/runs/{project}/{id}/nodes/{node}/scalars", HTTP_WAITS, get_scalars, NULL },
+    { "GET", "/api/runs/{project}/{id}/nodes/{node}/pages/{name}", HTTP_WAITS, show_page, NULL },
     { "GET", "/api/runs/{project}/{id}/events", HTTP_WAITS, get_events, NULL },
     { "GET", "/api/runs/{project}/{id}/explain", HTTP_WAITS, get_explanation, NULL },
     { "GET", "/api/runs/{project}/{id}/text", HTTP_WAITS, get_text, NULL },

@@ -362,12 +362,18 @@ static json_t *show(const struct board *b)
 int scalars_read(const char *dir, json_t **out, struct err *err)
 {
     char work[PATH_MAX];
-    OWN_MEM char *bytes = malloc(READ_MAX);
 
     if (snprintf(work, sizeof work, "%s/work", dir) >= (int)sizeof work)
         return err_set(err, ERR_INVALID, "%s: the path is too long", dir);
+    return scalars_read_below(work, out, err);
+}
+
+int scalars_read_below(const char *work, json_t **out, struct err *err)
+{
+    OWN_MEM char *bytes = malloc(READ_MAX);
+
     pthread_mutex_lock(&lock);
-    struct board *b = bytes ? board_of(dir) : NULL;
+    struct board *b = bytes ? board_of(work) : NULL;
     int fd = open(work, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (b && fd >= 0) {
         struct walk w = { .board = b };
@@ -375,7 +381,7 @@ int scalars_read(const char *dir, json_t **out, struct err *err)
         if (read_sources(b, work, bytes) < 0) {
             b->dir[0] = '\0';   /* nobody's: the next that is made takes its place */
             b->used = 0;
-            b = board_of(dir);
+            b = board_of(work);
             fd = b ? open(work, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC) : -1;
             w = (struct walk){ .board = b };
             if (fd >= 0) {

@@ -21,6 +21,8 @@ enum { SCALARS_POINTS = 1000, SCALARS_TAGS_MAX = 500, SCALARS_FILES_MAX = 200 };
 /* `dir` is an attempt's directory (jobs_dir). *out, yours: {"loss": [[time, step, value], ...],
  * ...}; no numbers yet: {}. */
 int scalars_read(const char *dir, json_t **out, struct err *err);
+/* The same of any directory, such as a volume's. */
+int scalars_read_below(const char *folder, json_t **out, struct err *err);
 
 /* What is remembered of all jobs is forgotten, for tests. */
 void scalars_forget(void);
