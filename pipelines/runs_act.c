@@ -194,7 +194,7 @@ static int submit(struct runs *r, struct live *l, const struct node *n, const js
     return 0;
 }
 
-static int begin_step(struct runs *r, struct live *l, const struct node *n, const json_t *order,
+static int begin_step(struct runs *r, struct live *l, const struct node *n, json_t *order,
                       struct err *err)
 {
     OWN_JSON json_t *spec = NULL, *image = NULL, *outputs = NULL, *cache = NULL;
@@ -214,7 +214,7 @@ static int begin_step(struct runs *r, struct live *l, const struct node *n, cons
     const char *digest = json_string_value(json_object_get(image, "digest"));
     if (find_cached(r, l, n, order, digest ? digest : name ? name : "", &cache))
         return 0;
-    if (step_job(r->server, l, n, order, &spec, err) < 0 ||
+    if (step_fill(l, n, order, err) < 0 || step_job(r->server, l, n, order, &spec, err) < 0 ||
         (image && images_apply(image, spec, err) < 0))
         return -(int)err->code;
     if (json_array_size(json_object_get(spec, "command")) == 0)

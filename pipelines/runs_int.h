@@ -163,6 +163,8 @@ int step_job(struct server *s, const struct live *l, const struct node *n, const
  * ERR_MISSING with the output that the step did not leave. */
 int step_outputs(struct server *s, const struct leaf *f, const json_t *order, json_t **out,
                  struct err *err);
+/* What a step of kfp 2 is told is put into its order; others' stay as they are. */
+int step_fill(const struct live *l, const struct node *n, json_t *order, struct err *err);
 /* "artifacts-PROJECT"; made when it is not there. */
 int step_bucket(struct server *s, const char *project, char *out, size_t size, struct err *err);
 /* A value of a Secret or a ConfigMap is kept as NAME.KEY; yours. ERR_MISSING. */

@@ -427,7 +427,8 @@ void leaf_ended(struct runs *r, struct leaf *f)
     struct err err = { 0 };
 
     pthread_mutex_lock(&f->run->lock);
-    run_graph_order(f->run->graph, f->node, &order, &err);
+    if (run_graph_order(f->run->graph, f->node, &order, &err) == 0)
+        step_fill(f->run, f->node, order, &err);
     pthread_mutex_unlock(&f->run->lock);
     if (has_artifacts(order) && !f->cancelled) {
         hands_give(r->hands, f, order);

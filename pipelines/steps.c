@@ -4,6 +4,7 @@
 #include "base/buf.h"
 #include "base/json.h"
 #include "pipelines/runs_int.h"
+#include "pipelines/steps_ir.h"
 #include "server/auth.h"
 #include "server/server.h"
 
@@ -468,6 +469,17 @@ static json_t *make_resources(const json_t *step)
     if (gpu > 0)
         json_object_set_new(out, "gpu", json_integer((json_int_t)gpu));
     return out;
+}
+
+int step_fill(const struct live *l, const struct node *n, json_t *order, struct err *err)
+{
+    char bucket[128];
+    const struct steps_ir of = { l->project, l->id, text_of(l->doc, "workflow"), n->id,
+                                 n->task && *n->task ? n->task : n->name, bucket,
+                                 number_of(l->doc, "created") };
+
+    snprintf(bucket, sizeof bucket, "artifacts-%s", l->project);
+    return steps_ir_fill(&of, order, err);
 }
 
 int step_job(struct server *s, const struct live *l, const struct node *n, const json_t *order,

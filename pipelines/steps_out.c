@@ -12,6 +12,7 @@
 #include "base/tar.h"
 #include "drivers/step.h"
 #include "pipelines/runs_int.h"
+#include "pipelines/steps_ir.h"
 #include "server/jobs.h"
 #include "server/logs.h"
 #include "server/objects.h"
@@ -139,7 +140,7 @@ static int read_text(int fd, size_t max, struct buf *out, struct err *err)
 }
 
 static int parameter_of(const struct leaf *f, const struct step_place *at, const json_t *output,
-                        json_t *out, struct err *err)
+                        bool typed, json_t *out, struct err *err)
 {
     const char *name = text_of(output, "name"), *path = text_of(output, "path");
     json_t *given = json_object_get(output, "default");
@@ -157,9 +158,16 @@ static int parameter_of(const struct leaf *f, const struct step_place *at, const
         rc = err_set(err, ERR_INVALID, "%.200s is a directory; a parameter is a file", path);
     if (rc < 0 || read_text(fd, PARAMETER_MAX, &text, err) < 0)
         return err_add(err, "output parameter \"%.64s\"", name);
+    json_t *value = NULL;
+    if (typed) {
+        if (steps_ir_value(text_of(output, "type"), text.data, text.n, &value, err) < 0)
+            return err_add(err, "output parameter \"%.64s\"", name);
+        json_object_set_new(out, name, value);
+        return 0;
+    }
     if (text.n && text.data[text.n - 1] == '\n')        /* one, for what echo writes */
         text.n--;
-    json_t *value = json_stringn(text.data ? text.data : "", text.n);
+    value = json_stringn(text.data, text.n);
     if (!value)
         return err_set(err, ERR_INVALID, "output parameter \"%.64s\" is not UTF-8 (make it an "
                        "artifact)", name);
@@ -199,10 +207,30 @@ static json_t *result_of(const char *dir)
     return result ? result : json_string("");
 }
 
+/* What a component of kfp 2 said of its artifacts. */
+static void add_said(const struct leaf *f, const struct step_place *at, const json_t *order,
+                     json_t *artifacts)
+{
+    char bucket[128];
+    OWN_BUF text = BUF_INIT;
+    OWN_FD int fd = -1;
+    struct err none = { 0 };
+    bool dir = false;
+
+    snprintf(bucket, sizeof bucket, "artifacts-%s", f->run->project);
+    OWN_JSON json_t *said = step_output_open(at, STEPS_IR_SAID, &fd, &dir, &none) == 0 && !dir &&
+                            read_text(fd, METRICS_MAX, &text, &none) == 0
+        ? json_loadb(text.data, text.n, 0, NULL) : NULL;
+    steps_ir_artifacts(&(struct steps_ir){ .project = f->run->project, .run = f->run->id,
+                                           .node = f->node->id, .bucket = bucket },
+                       order, said, artifacts);
+}
+
 int step_outputs(struct server *s, const struct leaf *f, const json_t *order, json_t **out,
                  struct err *err)
 {
     const json_t *wanted = json_object_get(order, "outputs");
+    bool typed = json_object_get(json_object_get(order, "step"), "executor") != NULL;
     OWN_JSON json_t *parameters = json_object(), *artifacts = json_object(), *job = NULL;
     char dir[4096];
     size_t i;
@@ -214,11 +242,14 @@ int step_outputs(struct server *s, const struct leaf *f, const json_t *order, js
     const struct step_place at = { dir, s->data_dir, f->run->project,
                                    json_object_get(json_object_get(job, "spec"), "step") };
     json_array_foreach(json_object_get(wanted, "parameters"), i, item)
-        if (json_object_get(item, "path") && parameter_of(f, &at, item, parameters, err) < 0)
+        if (json_object_get(item, "path") && parameter_of(f, &at, item, typed, parameters,
+                                                            err) < 0)
             return -(int)err->code;
     json_array_foreach(json_object_get(wanted, "artifacts"), i, item)
         if (json_object_get(item, "path") && artifact_of(s, f, &at, item, artifacts, err) < 0)
             return -(int)err->code;
+    if (typed)
+        add_said(f, &at, order, artifacts);
     *out = json_pack("{s:O, s:O}", "parameters", parameters, "artifacts", artifacts);
     if (*out && f->run->wants_result)
         json_object_set_new(*out, "result", result_of(dir));
