@@ -1,4 +1,4 @@
-/* cli/listing.h - what the commands of pipelines, experiments and runs share: pages, tables, names */
+/* cli/listing.h - what the commands of pipelines, experiments and runs share */
 #ifndef MUSTER_CLI_LISTING_H
 #define MUSTER_CLI_LISTING_H
 
@@ -19,19 +19,19 @@ void listing_span(double seconds);      /* eight characters; < 0: blanks */
 /* Adds NAME=VALUE to a query. Nothing where there is no value. */
 void listing_query(struct buf *path, const char *name, const char *value);
 
-/* All pages of a list of Kubeflow's API, up to `limit` entries: the `key` of each answer. `path` has a
- * query already. *out_more: there are more. */
+/* All pages of a list of Kubeflow's API, up to `limit` entries: the `key` of each answer. `path`
+ * has a query already. *out_more (may be NULL): there are more. */
 int listing_all(struct client *s, const char *path, const char *key, long limit, json_t **out,
                 bool *out_more, struct err *err);
 
 bool listing_is_id(const char *text);   /* a UUID */
 
-/* The one whose key is that text, the newest where there are several; ERR_MISSING. `list` and `key`:
- * "runs", "display_name". Yours. */
+/* The one whose key is that text, the newest where there are several; ERR_MISSING. `list` and
+ * `key`: "runs", "display_name". Yours. */
 int listing_find(struct client *s, const char *list, const char *key, const char *text,
                  json_t **out, struct err *err);
 
-/* The id of a pipeline or an experiment that is called by its name or its id; the caller frees it. */
+/* The id of a pipeline or an experiment that is called by its name or its id; caller frees. */
 int listing_pipeline(struct client *s, const char *named, char **out, struct err *err);
 int listing_experiment(struct client *s, const char *named, char **out, struct err *err);
 

@@ -281,7 +281,8 @@ static int version_id(struct client *s, const char *pipeline, const char *named,
     if (listing_all(s, path, "pipeline_versions", 1000, &all, NULL, err) < 0)
         return -(int)err->code;
     json_array_foreach(all, i, v)
-        if (!strcmp(text_of(v, "name"), named) || !strcmp(text_of(v, "pipeline_version_id"), named)) {
+        if (!strcmp(text_of(v, "name"), named) ||
+            !strcmp(text_of(v, "pipeline_version_id"), named)) {
             *out = strdup(text_of(v, "pipeline_version_id"));
             return *out ? 0 : err_set(err, ERR_NOMEM, "no memory for a name");
         }
@@ -453,14 +454,16 @@ static int artifacts(struct cli *c, struct client *s, const struct args *a, char
     const json_t *nodes = json_object_get(doc, "nodes");
     if (names[1] && names[2])
         return print_artifact(s, id, nodes, names, err);
-    json_array_foreach((json_t *)nodes, i, n)
-        json_object_foreach(json_object_get(json_object_get(n, "outputs"), "artifacts"), name, art) {
-            if (!is_step(n) || !is_named(n, names[1]))
-                continue;
+    json_array_foreach((json_t *)nodes, i, n) {
+        if (!is_step(n) || !is_named(n, names[1]))
+            continue;
+        json_t *left = json_object_get(json_object_get(n, "outputs"), "artifacts");
+        json_object_foreach(left, name, art) {
             json_t *one = json_pack("{s:s, s:s}", "step", text_of(n, "name"), "artifact", name);
             json_object_update_missing(one, art);
             json_array_append_new(all, one);
         }
+    }
     if (a->json) {
         listing_json(all);
         return 0;
@@ -561,7 +564,8 @@ static int delete_runs(struct cli *c, struct client *s, const struct args *a, ch
 static const struct verb {
     const char *name, *args;
     int min, max;
-    int (*run)(struct cli *c, struct client *s, const struct args *a, char **names, struct err *err);
+    int (*run)(struct cli *c, struct client *s, const struct args *a, char **names,
+               struct err *err);
 } verbs[] = {
     { "list", "", 0, 0, list },
     { "show", "RUN", 1, 1, show },
@@ -604,8 +608,8 @@ static int run(struct cli *c, int argc, char **argv, struct err *err)
 
 const struct command command_runs = {
     .name = "runs",
-    .args = "list|show|create|logs|artifacts|explain|terminate|retry|resume|archive|unarchive|delete "
-            "[RUN...]",
+    .args = "list|show|create|logs|artifacts|explain|terminate|retry|resume|archive|unarchive|"
+            "delete [RUN...]",
     .summary = "run pipelines, look at their steps, end them",
     .example = "muster runs create train -p epochs=3 --wait\n"
                "muster runs show train-4x7bq\n"

@@ -345,8 +345,8 @@ int kfp_upload_url(struct request *q, const char *project, const char *url,
     int64_t size;
 
     if (!slash || slash - url - 5 > OBJECTS_BUCKET_MAX)
-        return err_set(err, ERR_INVALID, "package_url: \"%.200s\" is not read from here: put it in a "
-                       "bucket of this server (gs://BUCKET/FILE), or upload the file", url);
+        return err_set(err, ERR_INVALID, "package_url: \"%.200s\" is not read from here: put it in "
+                       "a bucket of this server (gs://BUCKET/FILE), or upload the file", url);
     snprintf(bucket, sizeof bucket, "%.*s", (int)(slash - url - 5), url + 5);
     if (objects_open(request_server(q), project, bucket, slash + 1, &fd, &size, err) < 0)
         return -(int)err->code;

@@ -65,6 +65,11 @@ static void ends_of_dag(const struct workflow *w, const json_t *dag, int depth, 
     }
 }
 
+static const json_t *child_of(const struct workflow *w, const json_t *children, size_t i)
+{
+    return json_object_get(w->by_id, json_string_value(json_array_get(children, i)));
+}
+
 /* Adds the ids of the nodes after whose end the node has ended. */
 static void ends_of(const struct workflow *w, const json_t *node, int depth, json_t *out)
 {
@@ -77,12 +82,10 @@ static void ends_of(const struct workflow *w, const json_t *node, int depth, jso
         else if (n && is(node, "Retry"))
             json_array_append(out, json_array_get(children, n - 1));
         else if (n && is(node, "Steps"))
-            ends_of(w, json_object_get(w->by_id, json_string_value(json_array_get(children, n - 1))),
-                    depth + 1, out);
+            ends_of(w, child_of(w, children, n - 1), depth + 1, out);
         else if (is(node, "TaskGroup") || is(node, "StepGroup"))
             for (size_t i = 0; i < n; i++)
-                ends_of(w, json_object_get(w->by_id, json_string_value(json_array_get(children, i))),
-                        depth + 1, out);
+                ends_of(w, child_of(w, children, i), depth + 1, out);
     }
     if (json_array_size(out) == before)
         json_array_append(out, json_object_get(node, "id"));

@@ -60,13 +60,14 @@ int kfp_upload_url(struct request *q, const char *project, const char *url,
 
 /* ------------------------------------------------------------ runs */
 
-/* The project that a run belongs to: the one that is named, else that of its experiment (NULL or "":
- * none), else the token's. */
+/* The project that a run belongs to: the one that is named, else that of its experiment (NULL or
+ * "": none), else the token's. */
 int kfp_project(const struct request *q, const char *named, const char *experiment,
                 char out[KFP_PROJECT], struct err *err);
 
 /* {name: value} as the dialect of a version wants it: texts for argo; for ir, values of the types
- * that `inputs` (as in a flow document) say. A new reference. ERR_INVALID: a name is none of them. */
+ * that `inputs` (as in a flow document) say. A new reference. ERR_INVALID: a name is none of
+ * them. */
 int kfp_parameters(const json_t *given, const char *dialect, const json_t *inputs, json_t **out,
                    struct err *err);
 /* The same for a pipeline that comes with the run; `file` stands for it in messages. */

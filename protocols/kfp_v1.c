@@ -133,7 +133,7 @@ static int upload_version(struct request *q, struct err *err)
     const char *name = request_query(q, "name"), *of = request_query(q, "pipelineid"), *project;
 
     if (!of || !*of)
-        return err_set(err, ERR_INVALID, "pipelineid is missing: of which pipeline is it a version?");
+        return err_set(err, ERR_INVALID, "pipelineid is missing: a version of which pipeline?");
     if (native_project(q, NULL, &project, err) < 0 || kfp_upload_read(q, &u, err) < 0)
         return -(int)err->code;
     const struct catalog_entry e = { .project = request_project(q),

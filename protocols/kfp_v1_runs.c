@@ -20,8 +20,8 @@ static const struct kfp_key runs_keys[] = {
     { "id", "id", KFP_TEXT }, { "name", "name", KFP_TEXT }, { "created_at", "created", KFP_TIME },
     { "scheduled_at", "scheduled", KFP_TIME }, { "finished_at", "ended", KFP_TIME },
     { "description", "description", KFP_TEXT }, { "status", "phase", KFP_TEXT },
-    { "storage_state", "archived", KFP_STORAGE }, { "service_account", "service_account", KFP_TEXT },
-    { 0 }
+    { "storage_state", "archived", KFP_STORAGE },
+    { "service_account", "service_account", KFP_TEXT }, { 0 }
 };
 static const struct kfp_key jobs_keys[] = {
     { "id", "id", KFP_TEXT }, { "name", "name", KFP_TEXT }, { "created_at", "created", KFP_TIME },
@@ -414,8 +414,8 @@ static int read_all(int fd, struct buf *out, struct err *err)
     if (fstat(fd, &st) < 0)
         return err_set(err, ERR_IO, "cannot read the artifact: %s", strerror(errno));
     if (st.st_size > ARTIFACT_MAX)
-        return err_set(err, ERR_INVALID, "the artifact has %lld MB, more than the %d that this call "
-                       "answers with: read it from its bucket", (long long)st.st_size >> 20,
+        return err_set(err, ERR_INVALID, "the artifact has %lld MB, more than the %d that this "
+                       "call answers with: read it from its bucket", (long long)st.st_size >> 20,
                        ARTIFACT_MAX >> 20);
     char *to = buf_reserve(out, (size_t)st.st_size + 1);
     ssize_t n = to ? pread(fd, to, (size_t)st.st_size, 0) : -1;
@@ -440,7 +440,8 @@ static int read_artifact(struct request *q, struct err *err)
                       request_arg(q, "node"), name, &art, &fd, err) < 0 ||
         read_all(fd, &bytes, err) < 0)
         return -(int)err->code;
-    const bool is_log = !strcmp(name, "main-logs"), is_dir = json_is_true(json_object_get(art, "dir"));
+    const bool is_log = !strcmp(name, "main-logs");
+    const bool is_dir = json_is_true(json_object_get(art, "dir"));
     if (!is_log && !is_dir)
         add_tar(&tar, name, bytes.data, bytes.n);
     if (!is_log && (buf_ok(&tar, err) < 0 || add_gzip(&tgz, is_dir ? &bytes : &tar, err) < 0))

@@ -126,7 +126,8 @@ static int upload_pipeline(struct request *q, struct err *err)
 {
     OWN_UPLOAD u = { BUF_INIT, "" };
     OWN_JSON json_t *made = NULL, *tags = NULL;
-    const char *project, *name = request_query(q, "name"), *display = request_query(q, "display_name");
+    const char *name = request_query(q, "name"), *display = request_query(q, "display_name");
+    const char *project;
 
     if (native_project(q, request_query(q, "namespace"), &project, err) < 0 ||
         read_tags(q, &tags, err) < 0 || kfp_upload_read(q, &u, err) < 0)
@@ -149,7 +150,7 @@ static int upload_version(struct request *q, struct err *err)
     const char *name = request_query(q, "name"), *display = request_query(q, "display_name");
 
     if (!of || !*of)
-        return err_set(err, ERR_INVALID, "pipelineid is missing: of which pipeline is it a version?");
+        return err_set(err, ERR_INVALID, "pipelineid is missing: a version of which pipeline?");
     if (read_tags(q, &tags, err) < 0 || kfp_upload_read(q, &u, err) < 0)
         return -(int)err->code;
     const struct catalog_entry e = { .project = request_project(q),

@@ -18,8 +18,8 @@ static const struct kfp_key runs_keys[] = {
     { "storage_state", "archived", KFP_STORAGE }, { "experiment_id", "experiment", KFP_TEXT },
     { "pipeline_version_id", "version", KFP_TEXT }, { "pipeline_id", "pipeline", KFP_TEXT },
     { "workflow_name", "workflow", KFP_TEXT }, /* ours */
-    { "recurring_run_id", "recurring", KFP_TEXT }, { "service_account", "service_account", KFP_TEXT },
-    { 0 }
+    { "recurring_run_id", "recurring", KFP_TEXT },
+    { "service_account", "service_account", KFP_TEXT }, { 0 }
 };
 static const struct kfp_key recurring_keys[] = {
     { "recurring_run_id", "id", KFP_TEXT }, { "id", "id", KFP_TEXT }, { "name", "name", KFP_TEXT },
@@ -340,7 +340,8 @@ static json_t *recurring_json(struct request *q, const json_t *j)
     (void)q;
     snprintf(concurrency, sizeof concurrency, "%ld", whole_of(j, "max_concurrency"));
     return json_pack(
-        "{s:s, s:s, s:s, s:o*, s:{s:O?}, s:s*, s:s, s:o, s:s, s:o*, s:o*, s:s, s:o*, s:b, s:s, s:s}",
+        "{s:s, s:s, s:s, s:o*, s:{s:O?}, s:s*, s:s, s:o, s:s, s:o*, s:o*, s:s, s:o*, s:b, s:s, "
+        "s:s}",
         "recurring_run_id", text_of(j, "id"), "display_name", text_of(j, "name"), "description",
         text_of(j, "description"), "pipeline_version_reference", reference, "runtime_config",
         "parameters", json_object_get(j, "parameters"), "service_account",

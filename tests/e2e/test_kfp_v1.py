@@ -1,4 +1,4 @@
-"""Kubeflow's v1beta1 API by its own client: kfp 1.8, unmodified, compiles, uploads, runs, follows."""
+"""Kubeflow's v1beta1 API by its own client: kfp 1.8 compiles, uploads, runs, follows."""
 import json
 import os
 import subprocess
@@ -138,7 +138,8 @@ def test_a_token_sees_its_project_alone(muster, served, tmp_path):
     other = served.json("POST", "/apis/v1beta1/experiments", {"name": "of default"})
     assert served.call("GET", f"/apis/v1beta1/experiments/{other['id']}", token=token)[0] == 404
     assert served.call("GET", f"/apis/v1beta1/experiments/{mine['id']}", token=token)[0] == 200
-    named = "/apis/v1beta1/experiments?resource_reference_key.type=NAMESPACE&resource_reference_key.id="
+    named = ("/apis/v1beta1/experiments?resource_reference_key.type=NAMESPACE"
+             "&resource_reference_key.id=")
     assert served.call("GET", named + "secluded", token=token)[0] == 200
     status, _, body = served.call("GET", named + "default", token=token)
     assert status == 403 and json.loads(body)["code"] == 7

@@ -219,13 +219,17 @@ def test_a_list_that_cannot_be_given_is_refused(served, query):
     assert status == 400 and json.loads(body)["code"] == 3
 
 
+HEAD = b"--x\r\nContent-Disposition: form-data; name="
+
+
 @pytest.mark.parametrize("body", [
-    b"", b"--x\r\n", b"--x\r\nContent-Disposition: form-data; name=\"other\"\r\n\r\nx\r\n--x--\r\n",
-    b"--x\r\nContent-Disposition: form-data; name=\"uploadfile\"; filename=\"a\"\r\n\r\n\r\n--x--\r\n",
-    b"--x\r\nContent-Disposition: form-data; name=\"uploadfile\"\r\n\r\n\0\1\2\r\n--x--\r\n"])
+    b"", b"--x\r\n", HEAD + b'"other"\r\n\r\nx\r\n--x--\r\n',
+    HEAD + b'"uploadfile"; filename="a"\r\n\r\n\r\n--x--\r\n',
+    HEAD + b'"uploadfile"\r\n\r\n\0\1\2\r\n--x--\r\n'])
 def test_an_upload_that_is_no_pipeline_is_refused(served, body):
-    for kind in ("multipart/form-data; boundary=x", "application/octet-stream", "multipart/form-data"):
+    form = "multipart/form-data"
+    for kind in (form + "; boundary=x", "application/octet-stream", form):
         for version in ("v1beta1", "v2beta1"):
-            status, _, answer = served.call("POST", f"/apis/{version}/pipelines/upload?name=n", body,
-                                            headers={"Content-Type": kind})
+            status, _, answer = served.call("POST", f"/apis/{version}/pipelines/upload?name=n",
+                                            body, headers={"Content-Type": kind})
             assert status == 400 and json.loads(answer)["code"] == 3

@@ -20,7 +20,9 @@ spec:
          arguments: {parameters: [{name: x, value: '{{item}}'}]}}
   - name: hello
     metadata: {labels: {pipelines.kubeflow.org/enable_caching: "true"}}
-    container: {image: alpine, command: [sh, -c, 'echo hello $0 | tee /tmp/out', '{{workflow.parameters.who}}']}
+    container:
+      image: alpine
+      command: [sh, -c, 'echo hello $0 | tee /tmp/out', '{{workflow.parameters.who}}']
     outputs: {artifacts: [{name: out, path: /tmp/out}]}
   - name: echo
     inputs: {parameters: [{name: x}]}
@@ -82,7 +84,8 @@ def test_a_run_is_created_shown_and_its_logs_and_artifacts_are_printed(call):
     explained = json.loads(call("runs", "explain", again, "--json").stdout)
     assert [e["cached"] for e in explained if e["name"] == "main.hello"] == [True]
     assert "cached  Succeeded main.hello: " in call("runs", "explain", again).stdout
-    for args in (["logs", run, "nobody"], ["artifacts", run, "hello", "nothing"], ["show", "nobody"]):
+    for args in (["logs", run, "nobody"], ["artifacts", run, "hello", "nothing"],
+                 ["show", "nobody"]):
         assert call("runs", *args, check=False).returncode == 4, args
 
 

@@ -116,7 +116,8 @@ def catalog(c):
     first = c.list_pipeline_versions(b.id, sort_by="created_at").versions[0]
     c.pipelines.update_pipeline_default_version(b.id, first.id)
     seen["default moved"] = c.get_pipeline(b.id).default_version.id == first.id
-    seen["versions"] = [x.name for x in c.list_pipeline_versions(b.id, sort_by="name desc").versions]
+    seen["versions"] = [x.name for x in
+                        c.list_pipeline_versions(b.id, sort_by="name desc").versions]
     seen["version"] = c.pipelines.get_pipeline_version(v.id).resource_references[0].key.id == b.id
     seen["template"] = "kind: Workflow" in c.pipelines.get_template(b.id).template
     seen["version template"] = "kind: Workflow" in \
@@ -236,7 +237,8 @@ def ends(c, e):
         pass
     c.runs.retry_run(failing.id)
     done = until(c, failing.id)
-    seen["retried"] = [done.run.status, kept == artifact(c, failing.id, before["id"], "before-when")]
+    seen["retried"] = [done.run.status,
+                       kept == artifact(c, failing.id, before["id"], "before-when")]
     seen["retry of what succeeded"] = refused(c.runs.retry_run, failing.id)[0]
     long = c.run_pipeline(e.id, "endless", pipeline_id=c.get_pipeline_id("endless"))
     while c.get_run(long.id).run.status != "Running":
