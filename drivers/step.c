@@ -524,6 +524,22 @@ static bool needs_python(const struct task_order *o)
            json_object_get(o->spec, "image");
 }
 
+/* The server's own program, last on the path: a step may train with it. A container has its own
+ * libraries and gets none. */
+static void add_own_program(const struct task_order *o, struct task *t)
+{
+    const char *path = text_at(t->env, "PATH");
+    char program[PATH_MAX], longer[PATH_MAX];
+    ssize_t n = readlink("/proc/self/exe", program, sizeof program - 1);
+
+    program[n > 0 ? n : 0] = '\0';
+    if ((o->container && o->container->run) || access(program, X_OK) < 0 || !path ||
+        snprintf(longer, sizeof longer, "%s:/run/muster", path) >= (int)sizeof longer)
+        return;
+    task_expose_at(t, program, "/run/muster/muster", false);
+    task_set(t, "PATH", longer);
+}
+
 int step_prepare(const struct task_order *o, task_step *run, void *arg, struct task *t,
                  struct err *err)
 {
@@ -555,6 +571,7 @@ int step_prepare(const struct task_order *o, task_step *run, void *arg, struct t
     if ((needs_python(o) && task_environment(o, run, arg, t, err) < 0) ||
         run_before(&s, run, arg, err) < 0)
         return -(int)err->code;
+    add_own_program(o, t);
     return start_beside(t, json_object_get(step, "sidecars"), err);
 }
 
