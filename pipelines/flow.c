@@ -120,8 +120,7 @@ static int compile(struct value *list, const char *name, json_t **out, struct er
     if (!doc || doc->kind != VALUE_MAP)
         return err_set(err, ERR_INVALID, "%s:1: this is no pipeline: it is no map", name);
     if (is_ir(doc))
-        return refuse(doc, name, err, "pipelines of kfp 2 (schemaVersion) are not read; compile it "
-                                      "with kfp 1.8");
+        return ir_compile(doc, second, name, out, err);
     if (strncmp(word(doc, "apiVersion"), "argoproj.io/", 12) != 0 ||
         strcmp(word(doc, "kind"), "Workflow") != 0)
         return refuse_kind(doc, name, err);

@@ -71,7 +71,7 @@
  * TASK           {name, line, display?, template: name, after?: [task], depends?: text,
  *                 parameters: {name: VALUE}, artifacts: {name: ARTREF}, when?: text,
  *                 loop?: {items: VALUE | sequence: {start?, end?, count?: VALUE, format?},
- *                         parallelism?: n, item?: name (ir)},
+ *                         | artifacts: ARTREF (a list; ir), parallelism?: n, item?: name (ir)},
  *                 continue_on?: {failed: bool, error: bool}, always?: bool (ir)}
  *                depends: a boolean expression over task names with .Succeeded .Failed .Errored
  *                .Skipped .Omitted .Daemoned .AnySucceeded .AllFailed; `after` has the names in it.
@@ -79,7 +79,9 @@
  * VALUE          {"text": "of argo with {{tags}} and {{=expressions}}; comes to a text"} |
  *                {"json": constant} | {"input": name} | {"task": T, "output": name} |
  *                {"item": "" or key} | {"collected": T, "output": name} (a list, of all
- *                iterations) | {"status": T} (ir) | {"format": "of ir with {{$...}}"}; a JSON text
+ *                iterations) | {"status": T} (ir) | {"format": "of ir with {{$...}}"} |
+ *                {"fill": constant with {{$...}}, "with": {name: VALUE}} (ir); also "path": [key or
+ *                number], the part of the value that is meant (ir); a JSON text
  *                stands for {"json": text}. As in Argo, a tag that begins with none of inputs
  *                outputs tasks steps workflow item pod node retries lastRetry is no tag and stays.
  * ARTREF         {"input": name} | {"task": T, "output": name} | {"collected": T, "output": name} |

@@ -253,6 +253,10 @@ json_t *vertex_output(const struct run_graph *g, const struct vertex *v, const c
 const struct vertex *scope_task(const struct scope *s, const char *name, size_t n);
 char *graph_time(double t);     /* RFC 3339; caller frees */
 
+/* graph_fill.c, of kfp 2: constants with placeholders, parts of values */
+int value_fill(const struct scope *s, const json_t *value, json_t **out, struct err *err);
+json_t *value_below(json_t *v, const json_t *path);     /* takes, returns a reference */
+
 /* graph_values.c. *out stays NULL where the value is absent: its task gave none. */
 int value_get(const struct scope *s, const json_t *value, json_t **out, struct err *err);
 int artifact_get(const struct scope *s, const json_t *ref, json_t **out, struct err *err);

@@ -18,8 +18,11 @@ static bool is_value(const json_t *doc)
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
         if (json_object_size(doc) == 1 && json_object_get(doc, keys[i]))
             return true;
-    return json_object_size(doc) == 2 && json_object_get(doc, "output") &&
-           (json_object_get(doc, "task") || json_object_get(doc, "collected"));
+    if (json_object_size(doc) != 2)
+        return false;
+    return (json_object_get(doc, "output") &&
+            (json_object_get(doc, "task") || json_object_get(doc, "collected"))) ||
+           (json_object_get(doc, "fill") && json_object_get(doc, "with"));
 }
 
 /* What the step itself reads: handed on as it is. */

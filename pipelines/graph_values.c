@@ -122,6 +122,8 @@ int value_get(const struct scope *s, const json_t *value, json_t **out, struct e
 
     if (!json_is_object(value)) {
         v = json_incref((json_t *)value);
+    } else if (json_object_get(value, "fill")) {
+        rc = value_fill(s, value, &v, err);
     } else if ((part = json_object_get(value, "json"))) {
         v = json_incref((json_t *)part);
     } else if ((text = text_at(value, "text"))) {
@@ -143,7 +145,7 @@ int value_get(const struct scope *s, const json_t *value, json_t **out, struct e
     }
     if (rc < 0)
         return rc;
-    *out = in_dialect(s, v);
+    *out = in_dialect(s, value_below(v, json_object_get(value, "path")));
     return 0;
 }
 
@@ -293,7 +295,7 @@ static json_t *run_artifact(const struct scope *s, const char *name)
 }
 
 static int artifact_in(const struct scope *s, const json_t *arguments, const json_t *doc,
-                       const struct tmpl *t, json_t *to, struct err *err)
+                       const struct tmpl *t, const char *item_name, json_t *to, struct err *err)
 {
     const char *name = text_at(doc, "name");
     const json_t *ref = name ? json_object_get(arguments, name) : NULL;
@@ -304,7 +306,9 @@ static int artifact_in(const struct scope *s, const json_t *arguments, const jso
 
     if (!name)
         return 0;
-    if (ref && artifact_get(s, ref, &v, &why) < 0 && !optional) {
+    if (item_name && !strcmp(item_name, name) && s->item)
+        v = json_incref((json_t *)s->item);
+    else if (ref && artifact_get(s, ref, &v, &why) < 0 && !optional) {
         *err = why;
         return err_add(err, "artifact \"%s\"", name);
     }
@@ -348,7 +352,7 @@ int inputs_get(const struct scope *s, const json_t *parameters, const json_t *ar
         if (parameter_in(s, parameters, doc, t, item_name, p, err) < 0)
             return -(int)err->code;
     json_array_foreach ((json_t *)as, i, doc)
-        if (artifact_in(s, artifacts, doc, t, a, err) < 0)
+        if (artifact_in(s, artifacts, doc, t, item_name, a, err) < 0)
             return -(int)err->code;
     json_object_foreach ((json_t *)parameters, key, value) {
         json_t *v = NULL;
@@ -592,6 +596,11 @@ int loop_items(const struct scope *s, const json_t *loop, json_t **out, struct e
         list = json_array();
         if (sequence_items(s, sequence, list, err) < 0)
             return -(int)err->code;
+    } else if (json_object_get(loop, "artifacts")) {
+        if (artifact_get(s, json_object_get(loop, "artifacts"), &list, err) < 0)
+            return -(int)err->code;
+        if (!json_is_array(list))
+            return err_set(err, ERR_INVALID, "the loop is over what is no list of artifacts");
     } else if (json_is_array(items)) {
         list = json_incref((json_t *)items);
     } else if (json_is_array(constant = json_object_get(items, "json"))) {

@@ -98,6 +98,9 @@ static json_t *place_outputs(const struct steps_ir *of, const json_t *list, bool
 
 /* ------------------------------------------------------------ executor input */
 
+/* An argument may speak of the step itself: {{$.pipeline_task_uuid}} */
+static int fill_own(const struct steps_ir *of, const char *text, struct buf *out);
+
 static json_t *type_json(const char *type)
 {
     return json_pack("{s:s, s:s}", "schemaTitle", *type ? type : "system.Artifact", "schemaVersion",
@@ -138,6 +141,23 @@ static json_t *input_artifacts(const json_t *list)
     return out;
 }
 
+/* A parameter with its type. Names of volumes and secrets (pipelines/ir_platform.c) are none. */
+static void put_value(const struct steps_ir *of, const json_t *p, json_t *values)
+{
+    json_t *v = json_object_get(p, "value");
+    const char *name = text_of(p, "name"), *text = json_string_value(v);
+    OWN_BUF filled = BUF_INIT;
+
+    if (!v || json_is_null(v) || !strncmp(name, STEPS_IR_HIDDEN, strlen(STEPS_IR_HIDDEN)))
+        return;
+    if (!strcmp(text_of(p, "type"), "NUMBER_DOUBLE") && json_is_integer(v))
+        json_object_set_new(values, name, json_real((double)json_integer_value(v)));
+    else if (text && strstr(text, "{{$.pipeline_") && fill_own(of, text, &filled) == 0)
+        json_object_set_new(values, name, json_string(filled.data));
+    else
+        json_object_set(values, name, v);
+}
+
 static json_t *executor_input(const struct steps_ir *of, const json_t *order)
 {
     OWN_JSON json_t *values = json_object(), *files = json_object(), *arts = json_object();
@@ -145,8 +165,7 @@ static json_t *executor_input(const struct steps_ir *of, const json_t *order)
     json_t *p;
 
     json_array_foreach(part_of(order, "inputs", "parameters"), i, p)
-        if (json_object_get(p, "value") && !json_is_null(json_object_get(p, "value")))
-            json_object_set(values, text_of(p, "name"), json_object_get(p, "value"));
+        put_value(of, p, values);
     json_array_foreach(part_of(order, "outputs", "parameters"), i, p)
         json_object_set_new(files, text_of(p, "name"), json_pack("{s:O}", "outputFile",
                                                                  json_object_get(p, "path")));
@@ -268,6 +287,13 @@ static int fill_text(const struct filling *f, const char *text, struct buf *out,
         text = end + 2;
     }
     return buf_ok(out, err);
+}
+
+static int fill_own(const struct steps_ir *of, const char *text, struct buf *out)
+{
+    const struct filling f = { of, NULL, NULL };
+    struct err none = { 0 };
+    return fill_text(&f, text, out, &none);
 }
 
 static int fill_value(const struct filling *f, const json_t *v, json_t *out, int depth,
@@ -423,6 +449,21 @@ int steps_ir_value(const char *type, const char *text, size_t n, json_t **out, s
         return err_set(err, ERR_INVALID, "\"%.*s\" is no %s", (int)(n < 64 ? n : 64), text, type);
     *out = v;
     return 0;
+}
+
+bool steps_ir_said(const json_t *said, const json_t *output, json_t *parameters)
+{
+    json_t *v = json_object_get(json_object_get(said, "parameterValues"), text_of(output, "name"));
+
+    if (!v || json_is_null(v))
+        return false;
+    if (!strcmp(text_of(output, "type"), "NUMBER_INTEGER") && json_is_real(v) &&
+        json_real_value(v) == (double)(json_int_t)json_real_value(v))
+        json_object_set_new(parameters, text_of(output, "name"),
+                            json_integer((json_int_t)json_real_value(v)));
+    else
+        json_object_set(parameters, text_of(output, "name"), v);
+    return true;
 }
 
 void steps_ir_artifacts(const struct steps_ir *of, const json_t *order, const json_t *said,

@@ -12,11 +12,15 @@
 #define MUSTER_PIPELINES_STEPS_IR_H
 
 #include <jansson.h>
+#include <stdbool.h>
 
 #include "base/err.h"
 
 #define STEPS_IR_DIR "/tmp/kfp_outputs"
 #define STEPS_IR_SAID STEPS_IR_DIR "/executor_output.json"
+
+/* Inputs whose names begin so are for the step's volumes; its program is not told of them. */
+#define STEPS_IR_HIDDEN "platform:"
 
 /* Which step of which run. All is borrowed. */
 struct steps_ir {
@@ -33,6 +37,9 @@ int steps_ir_fill(const struct steps_ir *of, json_t *order, struct err *err);
 
 /* A parameter's file as a value of its type. ERR_INVALID. */
 int steps_ir_value(const char *type, const char *text, size_t n, json_t **out, struct err *err);
+
+/* Takes an output parameter's value from what the component said; false: it said nothing of it. */
+bool steps_ir_said(const json_t *said, const json_t *output, json_t *parameters);
 
 /* Adds to outputs.artifacts what the component said of them (`said`: the content of STEPS_IR_SAID,
  * may be NULL) and those that it left no file for: they are what is said of them. */

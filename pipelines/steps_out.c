@@ -18,7 +18,7 @@
 #include "server/objects.h"
 #include "server/server.h"
 
-enum { PARAMETER_MAX = 1 << 20, RESULT_MAX = 256 << 10, METRICS_MAX = 1 << 20,
+enum { PARAMETER_MAX = 1 << 20, RESULT_MAX = 256 << 10, METRICS_MAX = 1 << 20, SAID_MAX = 16 << 20,
        CHUNK = 256 << 10 };
 
 /* ------------------------------------------------------------ artifacts */
@@ -207,20 +207,25 @@ static json_t *result_of(const char *dir)
     return result ? result : json_string("");
 }
 
-/* What a component of kfp 2 said of its artifacts. */
-static void add_said(const struct leaf *f, const struct step_place *at, const json_t *order,
-                     json_t *artifacts)
+/* What a component of kfp 2 said of its outputs; NULL: nothing. */
+static json_t *read_said(const struct step_place *at)
 {
-    char bucket[128];
     OWN_BUF text = BUF_INIT;
     OWN_FD int fd = -1;
     struct err none = { 0 };
     bool dir = false;
 
+    return step_output_open(at, STEPS_IR_SAID, &fd, &dir, &none) == 0 && !dir &&
+                   read_text(fd, SAID_MAX, &text, &none) == 0
+               ? json_loadb(text.data, text.n, 0, NULL) : NULL;
+}
+
+static void add_said(const struct leaf *f, const json_t *said, const json_t *order,
+                     json_t *artifacts)
+{
+    char bucket[128];
+
     snprintf(bucket, sizeof bucket, "artifacts-%s", f->run->project);
-    OWN_JSON json_t *said = step_output_open(at, STEPS_IR_SAID, &fd, &dir, &none) == 0 && !dir &&
-                            read_text(fd, METRICS_MAX, &text, &none) == 0
-        ? json_loadb(text.data, text.n, 0, NULL) : NULL;
     steps_ir_artifacts(&(struct steps_ir){ .project = f->run->project, .run = f->run->id,
                                            .node = f->node->id, .bucket = bucket },
                        order, said, artifacts);
@@ -241,15 +246,16 @@ int step_outputs(struct server *s, const struct leaf *f, const json_t *order, js
         return -(int)err->code;
     const struct step_place at = { dir, s->data_dir, f->run->project,
                                    json_object_get(json_object_get(job, "spec"), "step") };
+    OWN_JSON json_t *said = typed ? read_said(&at) : NULL;
     json_array_foreach(json_object_get(wanted, "parameters"), i, item)
-        if (json_object_get(item, "path") && parameter_of(f, &at, item, typed, parameters,
-                                                            err) < 0)
+        if (json_object_get(item, "path") && !steps_ir_said(said, item, parameters) &&
+            parameter_of(f, &at, item, typed, parameters, err) < 0)
             return -(int)err->code;
     json_array_foreach(json_object_get(wanted, "artifacts"), i, item)
         if (json_object_get(item, "path") && artifact_of(s, f, &at, item, artifacts, err) < 0)
             return -(int)err->code;
     if (typed)
-        add_said(f, &at, order, artifacts);
+        add_said(f, said, order, artifacts);
     *out = json_pack("{s:O, s:O}", "parameters", parameters, "artifacts", artifacts);
     if (*out && f->run->wants_result)
         json_object_set_new(*out, "result", result_of(dir));
