@@ -11,6 +11,7 @@
  *   init      [{"name", "command", "env"}]: programs that run before it, one after the other
  *   sidecars  the same: programs that run beside it and end with it
  *   result    its standard output is wanted
+ *   share     it may use more than resources.cpu, of what the machine has free
  *
  * Its /tmp is DIR/work/tmp, so that what it leaves there outlives the sandbox. A mount or an output
  * may be where this machine has no directory: there is one inside. An output that is neither below

@@ -92,12 +92,13 @@ static struct limits limits_of(const struct task_order *o)
     int workers = o->workers > 0 ? o->workers : 1;
     int most = (int)number_of(json_object_get(o->spec, "workers"), "max", workers);
     double memory = number_of(resources, "memory", 0), pids = number_of(resources, "pids", 0);
+    bool share = json_is_true(json_object_get(json_object_get(o->spec, "step"), "share"));
 
     /* Memory is for as many as there may ever be; processors follow each resize (keeper.c). */
     return (struct limits){ .memory = memory > 0
                                           ? (long long)memory * (most > workers ? most : workers)
                                           : 0,
-                            .cpu = number_of(resources, "cpu", 0) * workers,
+                            .cpu = share ? 0 : number_of(resources, "cpu", 0) * workers,
                             .pids = pids > 0 ? (int)pids : PIDS_DEFAULT };
 }
 

@@ -508,6 +508,9 @@ int step_job(struct server *s, const struct live *l, const struct node *n, const
         l->wants_result);
     if (!doc)
         return err_set(err, ERR_INVALID, "a value of the step is not UTF-8");
+    /* Half a core is what it counts for; of what nobody else uses it may have more. */
+    if (!json_object_get(json_object_get(step, "resources"), "cpu"))
+        json_object_set_new(json_object_get(doc, "step"), "share", json_true());
     if (limit > 0)
         json_object_set_new(doc, "time_limit_s", json_real(limit));
     *out = TAKE(doc);
