@@ -106,6 +106,8 @@ static int add_values(const struct kfp_key *key, const json_t *value, json_t *ou
 
     switch (key->as) {
     case KFP_TEXT:
+        if (!json_is_string(value) && !json_is_number(value))
+            return err_set(err, ERR_INVALID, "filter: %s takes a text or a number", key->name);
         return json_array_append(out, (json_t *)value);
     case KFP_TIME:
         if (!text || stamp_parse(text, &ns) < 0)
@@ -173,7 +175,7 @@ static int add_predicate(const struct kfp_kind *k, const json_t *p, json_t *out,
     return 0;
 }
 
-static int filter_of(const struct kfp_kind *k, const char *text, json_t **out, struct err *err)
+int kfp_filter(const struct kfp_kind *k, const char *text, json_t **out, struct err *err)
 {
     OWN_JSON json_t *doc = NULL;
     OWN_JSON json_t *list = json_array();
@@ -244,7 +246,7 @@ int kfp_list(struct request *q, const struct kfp_listing *l, struct err *err)
     if (native_project(q, l->namespace_, &query.project, err) < 0 ||
         page_size(q, &query.limit, err) < 0 ||
         sort_of(l->kind, request_query(q, "sort_by"), sort, sizeof sort, err) < 0 ||
-        filter_of(l->kind, request_query(q, "filter"), &filter, err) < 0)
+        kfp_filter(l->kind, request_query(q, "filter"), &filter, err) < 0)
         return -(int)err->code;
     query.sort = sort;
     query.filter = filter;

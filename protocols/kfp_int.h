@@ -33,6 +33,10 @@ struct kfp_kind {
     const struct kfp_key *keys;         /* that may be sorted and filtered by; ends with NULL */
 };
 
+/* A filter as rows.h takes it, [{"key", "op", "value"}]; NULL for a text that is NULL or "".
+ * ERR_INVALID: a key, an operation or a value that is none. */
+int kfp_filter(const struct kfp_kind *k, const char *text, json_t **out, struct err *err);
+
 struct kfp_listing {
     const struct kfp_kind *kind;
     const char *namespace_, *parent;    /* "" and NULL: none is named */
