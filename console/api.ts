@@ -16,6 +16,44 @@ export interface Bucket { name: string; timeCreated?: string }
 export interface StoredObject { name: string; size: string; updated: string; contentType: string }
 export interface Listing { items?: StoredObject[]; prefixes?: string[]; nextPageToken?: string }
 
+/* Documents of pipelines/catalog.h and pipelines/runs.h. */
+export interface Input { name: string; type: string; default?: any; optional?: boolean; description?: string }
+export interface Pipeline {
+  id: string; project: string; name: string; display: string; description: string; created: number;
+  default_version: string; version?: Version;
+}
+export interface Version {
+  id: string; project: string; pipeline: string; name: string; description: string; created: number;
+  dialect: string; inputs: Input[];
+}
+export interface Experiment {
+  id: string; project: string; name: string; description: string; created: number; archived: boolean;
+  last_run: number;
+}
+export interface Metric { name: string; node: string; value: number; format: string }
+export interface Run {
+  id: string; project: string; name: string; description: string; experiment: string; pipeline: string;
+  version: string; state: string; message: string; created: number; started: number; ended: number;
+  archived: boolean; parameters: Record<string, any>; metrics: Metric[]; nodes: number; done: number;
+}
+export interface Artifact {
+  uri: string; size: number; dir: boolean; type?: string; metadata?: any; name?: string;
+}
+export interface Values { parameters?: Record<string, any>; artifacts?: Record<string, Artifact>;
+  result?: any; code?: any }
+export interface Node {
+  id: string; name: string; display: string; kind: string; phase: string; task: string; template: string;
+  parent: string; message: string; started: number; ended: number; attempt: number;
+  inputs?: Values; outputs?: Values; cached: boolean; job: string;
+}
+export interface Task { name: string; display?: string; template: string; after?: string[]; when?: string;
+  loop?: object }
+export interface Template { dag?: { tasks: Task[]; style?: string }; retry?: object; step?: any;
+  suspend?: object; resource?: object; importer?: object }
+export interface Flow { dialect: string; name: string; entry: string; exit?: string; inputs: Input[];
+  templates: Record<string, Template> }
+export interface Reason { node: string; name: string; cached: boolean; why: string; run?: string }
+
 export class ApiError extends Error {
   constructor(public status: number, message: string) { super(message); }
 }
@@ -37,6 +75,12 @@ async function call(method: string, path: string, body?: BodyInit, type?: string
   throw new ApiError(answer.status, typeof said === 'string' && said ? said : answer.statusText);
 }
 
+async function words(path: string): Promise<string> {
+  const answer = await fetch(path, { credentials: 'same-origin' });
+  if (!answer.ok) throw new ApiError(answer.status, answer.statusText);
+  return answer.text();
+}
+
 const get = (path: string) => call('GET', path);
 const post = (path: string, doc: object = {}) =>
   call('POST', path, JSON.stringify(doc), 'application/json');
@@ -49,6 +93,18 @@ const query = (of: Record<string, string | number | undefined>) => {
 };
 const jobPath = (project: string, name: string) => `/api/jobs/${enc(project)}/${enc(name)}`;
 const objectPath = (bucket: string, name: string) => `/storage/v1/b/${enc(bucket)}/o/${enc(name)}`;
+
+const runPath = (project: string, id: string) => `/api/runs/${enc(project)}/${enc(id)}`;
+const nodePath = (project: string, id: string, node: string) => `${runPath(project, id)}/nodes/${enc(node)}`;
+const pipelinePath = (project: string, id: string) => `/api/pipelines/${enc(project)}/${enc(id)}`;
+const experimentPath = (project: string, id: string) => `/api/experiments/${enc(project)}/${enc(id)}`;
+
+interface Asked { text?: string; token?: string; limit?: number; archived?: string }
+
+export interface RunRequest {
+  project?: string; name?: string; experiment?: string; pipeline?: string; version?: string; text?: string;
+  parameters: Record<string, any>; no_cache?: boolean;
+}
 
 export const api = {
   jobs: (q: { project?: string; state?: string; text?: string; token?: string; limit?: number }) =>
@@ -67,6 +123,54 @@ export const api = {
   logUrl: (project: string, name: string, of: { search?: string; tail?: number; follow?: number;
                                                     format?: string }) =>
     `${jobPath(project, name)}/logs${query(of)}`,
+  runs: (q: Asked & { state?: string; experiment?: string }) =>
+    get(`/api/runs${query({ ...q })}`) as Promise<{ runs: Run[]; next: string; total: number }>,
+  run: (project: string, id: string) => get(runPath(project, id)) as Promise<Run>,
+  start: (doc: RunRequest) => post('/api/runs', doc) as Promise<Run>,
+  runDo: (project: string, id: string, what: string) => post(`${runPath(project, id)}/${what}`) as Promise<Run>,
+  removeRun: (project: string, id: string) => call('DELETE', runPath(project, id)),
+  watchUrl: (project: string, id: string) => `${runPath(project, id)}/watch`,
+  flow: (project: string, id: string) => get(`${runPath(project, id)}/flow`) as Promise<Flow>,
+  runText: (project: string, id: string) => words(`${runPath(project, id)}/text`),
+  nodes: (project: string, id: string, brief = '') =>
+    get(`${runPath(project, id)}/nodes${query({ brief })}`) as Promise<{ nodes: Node[] }>,
+  node: (project: string, id: string, node: string) => get(nodePath(project, id, node)) as Promise<Node>,
+  nodeScalars: (project: string, id: string, node: string) =>
+    get(`${nodePath(project, id, node)}/scalars`) as Promise<Record<string, Series>>,
+  explain: (project: string, id: string) =>
+    get(`${runPath(project, id)}/explain`) as Promise<{ steps: Reason[] }>,
+  artifactUrl: (project: string, id: string, node: string, name: string) =>
+    `${nodePath(project, id, node)}/artifacts/${enc(name)}`,
+  pageUrl: (project: string, id: string, node: string, name: string) =>
+    `${nodePath(project, id, node)}/pages/${enc(name)}`,
+  resume: (project: string, id: string, node: string) =>
+    post(`${runPath(project, id)}/resume${query({ node })}`) as Promise<Run>,
+  pipelines: (q: Asked) =>
+    get(`/api/pipelines${query({ ...q })}`) as Promise<{ pipelines: Pipeline[]; next: string }>,
+  pipeline: (project: string, id: string) => get(pipelinePath(project, id)) as Promise<Pipeline>,
+  versions: (project: string, id: string) =>
+    get(`${pipelinePath(project, id)}/versions`) as Promise<{ versions: Version[] }>,
+  versionFlow: (project: string, id: string, version: string) =>
+    get(`${pipelinePath(project, id)}/versions/${enc(version)}/flow`) as Promise<Flow>,
+  versionText: (project: string, id: string, version: string) =>
+    words(`${pipelinePath(project, id)}/versions/${enc(version)}/text`),
+  addPipeline: (file: File, name: string) =>
+    call('POST', `/api/pipelines${query({ name, file: file.name })}`, file, 'application/octet-stream') as
+      Promise<Pipeline>,
+  addVersion: (project: string, id: string, file: File, name: string) =>
+    call('POST', `${pipelinePath(project, id)}/versions${query({ name, file: file.name })}`, file,
+         'application/octet-stream') as Promise<Version>,
+  setDefault: (project: string, id: string, version: string) =>
+    post(`${pipelinePath(project, id)}/default`, { version }),
+  removePipeline: (project: string, id: string) => call('DELETE', pipelinePath(project, id)),
+  removeVersion: (project: string, id: string, version: string) =>
+    call('DELETE', `${pipelinePath(project, id)}/versions/${enc(version)}`),
+  experiments: (q: Asked) =>
+    get(`/api/experiments${query({ ...q })}`) as Promise<{ experiments: Experiment[]; next: string }>,
+  experiment: (project: string, id: string) => get(experimentPath(project, id)) as Promise<Experiment>,
+  makeExperiment: (name: string) => post('/api/experiments', { name }) as Promise<Experiment>,
+  experimentDo: (project: string, id: string, what: string) => post(`${experimentPath(project, id)}/${what}`),
+  removeExperiment: (project: string, id: string) => call('DELETE', experimentPath(project, id)),
   login: (token: string) => post('/login', { token }),
   logout: () => post('/logout'),
   machine: () => get('/api/machine'),
@@ -87,6 +191,11 @@ export const api = {
     const answer = await fetch(url, { headers: { Range: `bytes=0-${bytes - 1}` }, credentials: 'same-origin' });
     if (!answer.ok) throw new ApiError(answer.status, answer.statusText);
     return answer.text();
+  },
+  blob: async (url: string) => {
+    const answer = await fetch(url, { credentials: 'same-origin' });
+    if (!answer.ok) throw new ApiError(answer.status, answer.statusText);
+    return answer.blob();
   },
 };
 

@@ -9,10 +9,17 @@ import { Jobs } from './jobs';
 import { api } from './api';
 import { Machine } from './machine';
 import { OneJob } from './job';
+import { Experiments, OneExperiment, OnePipeline, Pipelines } from './pipelines';
+import { OneRun } from './run';
+import { CompareRuns, Runs } from './runs';
+import { Start } from './start';
 import { typing } from './view';
 
 const PAGES = [
   { key: 'j', hash: '#/jobs', name: 'Jobs' },
+  { key: 'r', hash: '#/runs', name: 'Runs' },
+  { key: 'p', hash: '#/pipelines', name: 'Pipelines' },
+  { key: 'e', hash: '#/experiments', name: 'Experiments' },
   { key: 'b', hash: '#/buckets', name: 'Buckets' },
   { key: 'm', hash: '#/machine', name: 'Machine' },
 ];
@@ -21,6 +28,15 @@ function page(hash: string) {
   const [where, ...parts] = hash.replace(/^#\/?/, '').split('/').map(decodeURIComponent);
   if (where === 'jobs' && parts.length === 2) return <OneJob project={parts[0]} name={parts[1]} />;
   if (where === 'compare') return <Compare ids={parts.join('/').split(',').map(decodeURIComponent)} />;
+  if (where === 'runs' && parts.length > 1) return <OneRun project={parts[0]} id={parts[1]} node={parts[2] ?? ''} />;
+  if (where === 'runs') return <Runs />;
+  if (where === 'compare-runs') return <CompareRuns ids={parts.join('/').split(',').map(decodeURIComponent)} />;
+  if (where === 'pipelines' && parts.length > 1) return <OnePipeline project={parts[0]} id={parts[1]} />;
+  if (where === 'pipelines') return <Pipelines />;
+  if (where === 'experiments' && parts.length > 1) return <OneExperiment project={parts[0]} id={parts[1]} />;
+  if (where === 'experiments') return <Experiments />;
+  if (where === 'start' && parts.length > 2)
+    return <Start of={parts[0]} project={parts[1]} id={parts[2]} version={parts[3] ?? ''} />;
   if (where === 'buckets' && parts[0]) return <Bucket bucket={parts[0]} path={parts.slice(1).join('/')} />;
   if (where === 'buckets') return <Buckets />;
   if (where === 'machine') return <Machine />;
@@ -29,8 +45,10 @@ function page(hash: string) {
 
 function Help({ close }: { close: () => void }) {
   return <dialog open class="help" onClick={close}>
-    <p><kbd>g</kbd> then <kbd>j</kbd> jobs, <kbd>b</kbd> buckets, <kbd>m</kbd> machine</p>
+    <p><kbd>g</kbd> then <kbd>j</kbd> jobs, <kbd>r</kbd> runs, <kbd>p</kbd> pipelines,
+      <kbd>e</kbd> experiments, <kbd>b</kbd> buckets, <kbd>m</kbd> machine</p>
     <p><kbd>j</kbd> <kbd>k</kbd> move, <kbd>Enter</kbd> open, <kbd>/</kbd> filter, <kbd>?</kbd> this</p>
+    <p>In a graph: arrows move, <kbd>Enter</kbd> opens or unfolds, <kbd>+</kbd> <kbd>-</kbd> <kbd>0</kbd> zoom</p>
   </dialog>;
 }
 

@@ -35,7 +35,7 @@ function TimeLine({ job, events }: { job: Job; events: JobEvent[] }) {
   </section>;
 }
 
-function Log({ job }: { job: Job }) {
+export function Log({ job }: { job: { project: string; name: string } }) {
   const [lines, setLines] = useState<LogLine[]>([]);
   const [search, setSearch] = useState('');
   const [sticks, setSticks] = useState(true);

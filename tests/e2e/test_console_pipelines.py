@@ -1,0 +1,302 @@
+"""Pipelines in the console, in a real browser. Pictures of what was seen stay in build/screens."""
+import json
+import os
+import re
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+from server import Server
+
+playwright = pytest.importorskip("playwright.sync_api")
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+pytestmark = pytest.mark.skipif(not CHROMIUM, reason="no Chromium here")
+QUIET = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
+         "--disable-background-networking", "--disable-component-update"]
+expect = playwright.expect
+
+UI = {"outputs": [
+    {"type": "markdown", "storage": "inline", "source": "# Well done\n\n| a | b |\n|---|---|\n| 1 | 2 |\n"
+     "<img src=x onerror=\"document.title='owned'\">"},
+    {"type": "confusion_matrix", "format": "csv", "storage": "inline", "labels": ["cat", "dog"],
+     "source": "cat,cat,7\ncat,dog,1\ndog,cat,2\ndog,dog,9\n"},
+    {"type": "roc", "format": "csv", "storage": "inline", "source": "0,0,1\n0.1,0.8,0.5\n1,1,0\n",
+     "schema": [{"name": "fpr"}, {"name": "tpr"}, {"name": "threshold"}]},
+    {"type": "web-app", "storage": "inline", "source": "<b>inline page</b><script>top.document.title="
+     "'owned'</script>"}]}
+HTML = ("<!doctype html><body><h1 id=said>static</h1><script>document.getElementById('said').textContent"
+        " = 'it ran'; top.document.title = 'owned'; fetch('/api/jobs')</script>")
+SHAPE = """
+apiVersion: argoproj.io/v1alpha1
+kind: Workflow
+metadata: {generateName: shape-}
+spec:
+  entrypoint: main
+  onExit: bye
+  arguments: {parameters: [{name: rate, value: '0.1'}, {name: pause, value: '0.3'}]}
+  templates:
+  - name: main
+    dag:
+      tasks:
+      - {name: prepare, template: prepare}
+      - {name: each, template: say, dependencies: [prepare], withItems: [red, green, blue],
+         arguments: {parameters: [{name: m, value: '{{item}}'}]}}
+      - {name: flaky, template: flaky, dependencies: [prepare]}
+      - {name: never, template: prepare, dependencies: [prepare], when: '1 == 2'}
+      - {name: report, template: report, dependencies: [each, flaky]}
+  - name: prepare
+    container: {image: alpine, command: [sh, -c], args: ['echo preparing; sleep {{workflow.parameters.pause}}']}
+  - name: say
+    inputs: {parameters: [{name: m}]}
+    container: {image: alpine, command: [sh, -c], args: ['echo colour {{inputs.parameters.m}}']}
+  - name: flaky
+    retryStrategy: {limit: 3}
+    container: {image: alpine, command: [sh, -c], args: ['test {{retries}} = 1']}
+  - name: bye
+    container: {image: alpine, command: [sh, -c], args: ['echo bye']}
+  - name: report
+    outputs:
+      artifacts:
+      - {name: mlpipeline-ui-metadata, path: /tmp/ui.json}
+      - {name: mlpipeline-metrics, path: /tmp/metrics.json}
+      - {name: table, path: /tmp/table.csv}
+      - {name: page, path: /tmp/page.html}
+    script:
+      image: alpine
+      command: [sh]
+      source: |
+        echo 'the rate is {{workflow.parameters.rate}}'
+        printf '{"metrics": [{"name": "accuracy", "numberValue": %s}]}' '{{workflow.parameters.rate}}' \\
+          > /tmp/metrics.json
+        printf 'name,number\\nada,1\\n' > /tmp/table.csv
+        for i in 1 2 3 4; do echo "{\\"step\\": $i, \\"loss\\": $i}" >> /tmp/metrics.jsonl; done
+        cat > /tmp/page.html <<'END'
+        PAGE
+        END
+        cat > /tmp/ui.json <<'END'
+        DOCUMENT
+        END
+""".replace("PAGE", HTML).replace("DOCUMENT", json.dumps(UI))
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with playwright.sync_playwright() as p:
+        chromium = p.chromium.launch(executable_path=CHROMIUM, args=QUIET)
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture(scope="module")
+def server(muster, tmp_path_factory):
+    with Server(muster, tmp_path_factory.mktemp("console") / "data") as s:
+        yield s
+
+
+@pytest.fixture
+def screens(root):
+    folder = Path(os.environ.get("MUSTER_SCREENS", root / "build/screens"))
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def opened(browser, server, **how):
+    context = browser.new_context(**{"viewport": {"width": 1280, "height": 860}, **how})
+    page = context.new_page()
+    page.thrown = []
+    page.on("pageerror", lambda e: page.thrown.append(str(e)))
+    page.goto(f"{server.address}/#token={server.token}")
+    page.wait_for_selector("h1:has-text('Jobs')")
+    page.set_default_timeout(20000)
+    return page
+
+
+@pytest.fixture
+def page(browser, server):
+    page = opened(browser, server)
+    yield page
+    page.context.close()
+    assert not page.thrown
+
+
+def begin(server, text, wait=True, **more):
+    run = server.json("POST", "/api/runs", {"text": text, **more})
+    end = time.monotonic() + 30
+    while wait and not run["ended"]:
+        assert time.monotonic() < end, run
+        time.sleep(0.02)
+        run = server.json("GET", f"/api/runs/default/{run['id']}")
+    return run
+
+
+def box(page, name):
+    return page.locator(f"g.box[data-key='{name}']")
+
+
+def has_phase(page, name, phase):
+    expect(box(page, name)).to_have_class(re.compile(rf"\b{phase}\b"), timeout=20000)
+
+
+def test_from_the_upload_to_green_and_two_runs_compared(page, server, screens, tmp_path):
+    package = tmp_path / "shape.yaml"
+    package.write_text(SHAPE)
+    page.click("nav >> text=Experiments")
+    page.fill("input[aria-label='Name of a new experiment']", "colours")
+    page.click("button:has-text('Make')")
+    page.wait_for_selector("a:has-text('colours')")
+    page.click("nav >> text=Pipelines")
+    page.set_input_files("input[type=file]", package)
+    page.wait_for_selector("h1:has-text('shape')")
+    has_phase(page, "main.report", "Waiting")           # the graph of what would run
+    page.screenshot(path=screens / "pipeline.png")
+
+    page.click("header >> text=Create run")
+    page.fill("#run-name", "first")
+    page.fill("#run-experiment", "colours")
+    assert page.input_value("#p-rate") == "0.1"
+    page.fill("#p-pause", "1.5")
+    page.screenshot(path=screens / "create-run.png")
+    page.click("button:has-text('Start')")
+    has_phase(page, "main.prepare", "Running")
+    assert "report: not begun" in box(page, "main.report").get_attribute("aria-label")
+    page.screenshot(path=screens / "run-live.png")
+    for name in ("prepare", "each", "flaky", "report"):
+        has_phase(page, f"main.{name}", "Succeeded")
+    has_phase(page, "main.never", "Skipped")
+    has_phase(page, "main.onExit", "Succeeded")
+    page.wait_for_selector("header .state.succeeded")
+    page.screenshot(path=screens / "run.png", full_page=True)
+
+    box(page, "main.prepare").click()
+    page.wait_for_selector(".panel .log >> text=preparing")
+    page.screenshot(path=screens / "node-log.png")
+
+    page.click("header >> text=Run again")
+    page.wait_for_selector("h1:has-text('Run again')")
+    assert page.input_value("#p-pause") == "1.5" and page.input_value("#run-experiment") == "colours"
+    page.fill("#run-name", "second")
+    page.fill("#p-rate", "0.7")
+    page.fill("#p-pause", "0")
+    page.click("button:has-text('Start')")
+    page.wait_for_selector("h1:has-text('second')")
+    page.wait_for_selector("header .state.succeeded")
+    page.click("nav >> text=Runs")
+    for name in ("first", "second"):
+        page.check(f"input[aria-label='pick {name}']")
+    page.screenshot(path=screens / "runs.png")
+    page.click("text=Compare 2")
+    expect(page.locator("tr.differs", has_text="rate")).to_contain_text("0.7")
+    expect(page.locator("tr", has_text="accuracy")).to_contain_text("0.1")
+    page.wait_for_selector(".u-legend:has-text('second')")
+    page.screenshot(path=screens / "compare-runs.png", full_page=True)
+
+
+def test_loops_and_retries_unfold_and_keys_move(page, server, screens):
+    run = begin(server, SHAPE, parameters={"pause": "0"})
+    page.goto(f"{server.address}/#/runs/default/{run['id']}")
+    each = box(page, "main.each")
+    expect(each).to_contain_text("×3")
+    assert box(page, "main.each(0:red)").count() == 0
+    each.click()
+    has_phase(page, "main.each(2:blue)", "Succeeded")
+    expect(page.locator(".panel")).to_contain_text("3 of 3")
+    box(page, "main.flaky").click()
+    has_phase(page, "main.flaky(0)", "Failed")
+    has_phase(page, "main.flaky(1)", "Succeeded")
+    box(page, "main.flaky(0)").click()
+    page.wait_for_selector(".panel .reason:has-text('exit code 1')")
+    page.screenshot(path=screens / "run-unfolded.png", full_page=True)
+    box(page, "main.each").click()
+    expect(box(page, "main.each(0:red)")).to_have_count(0)
+    box(page, "main.prepare").focus()
+    page.keyboard.press("Tab")
+    box(page, "main.prepare").focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("Enter")
+    expect(page.locator(".panel")).not_to_contain_text("main.prepare")
+    page.keyboard.press("Escape")
+    expect(page.locator(".panel")).to_have_count(0)
+
+
+def test_what_a_step_left_is_shown_and_its_scripts_do_not_run(page, server, screens):
+    run = begin(server, SHAPE, parameters={"pause": "0"})
+    said = []
+    page.on("console", lambda m: said.append(m.text))
+    page.on("request", lambda r: said.append(r.url) if r.url.endswith("/api/jobs") else None)
+    page.goto(f"{server.address}/#/runs/default/{run['id']}/main.report")
+    page.wait_for_selector(".matrix td:has-text('9')")
+    page.wait_for_selector(".roc .curve")
+    page.wait_for_selector(".markdown h3:has-text('Well done')")
+    page.wait_for_selector(".csv td:has-text('ada')")
+    page.wait_for_selector("td:has-text('accuracy')")
+    page.wait_for_selector(".panel .plot canvas")       # the numbers that it left in its files
+    frame = page.frame_locator("iframe[title=page]")
+    expect(frame.locator("#said")).to_have_text("static")
+    expect(page.frame_locator("iframe[title='page of the step']").locator("b")).to_have_text("inline page")
+    assert page.title() == "muster" and not page.locator(".markdown img").count()
+    assert not [s for s in said if s.endswith("/api/jobs")]
+    for f in page.locator("iframe").all():
+        assert f.get_attribute("sandbox") == ""
+    page.screenshot(path=screens / "artifacts.png", full_page=True)
+    node = next(n for n in server.json("GET", f"/api/runs/default/{run['id']}/nodes")["nodes"]
+                if n["name"] == "main.report")
+    at = f"/api/runs/default/{run['id']}/nodes/{node['id']}"
+    _, headers, body = server.call("GET", f"{at}/pages/page")
+    policy = headers["Content-Security-Policy"]
+    assert "default-src 'none'" in policy and policy.endswith("sandbox") and b"<script>" in body
+    page.goto(f"{server.address}{at}/pages/page")       # also when it is opened by itself
+    expect(page.locator("#said")).to_have_text("static")
+
+
+def test_a_run_is_terminated_and_what_failed_is_retried(page, server):
+    run = begin(server, SHAPE, wait=False, parameters={"pause": "600"})
+    page.goto(f"{server.address}/#/runs/default/{run['id']}")
+    has_phase(page, "main.prepare", "Running")
+    page.click("button:has-text('Terminate')")
+    page.wait_for_selector("header .state.terminated")
+    page.click("button:has-text('Retry what failed')")
+    has_phase(page, "main.prepare", "Running")
+    page.click("button:has-text('Terminate')")
+    page.wait_for_selector("header .state.terminated")
+    page.once("dialog", lambda d: d.accept())
+    page.click("button:has-text('Delete')")
+    page.wait_for_selector("h1:has-text('Runs')")
+
+
+def test_what_cannot_run_is_told_where_it_was_uploaded(page, server, tmp_path):
+    package = tmp_path / "wrong.yaml"
+    package.write_text(SHAPE.replace("template: flaky", "template: nobody"))
+    page.goto(f"{server.address}/#/pipelines")
+    page.set_input_files("input[type=file]", package)
+    page.wait_for_selector(".trouble:has-text('wrong.yaml:')")
+    expect(page.locator(".trouble")).to_contain_text("nobody")
+
+
+def test_three_hundred_nodes_do_not_overlap_and_fit_a_phone_in_the_dark(browser, server, screens):
+    tasks = [{"name": "t0", "template": "t"}]
+    for i in range(1, 300):
+        tasks.append({"name": f"t{i}", "template": "t", "dependencies": [f"t{i // 3}", f"t{i // 7}"]})
+    wide = {"apiVersion": "argoproj.io/v1alpha1", "kind": "Workflow", "metadata": {"name": "wide"},
+            "spec": {"entrypoint": "main", "templates": [
+                {"name": "main", "dag": {"tasks": tasks}}, {"name": "t", "suspend": {}}]}}
+    run = begin(server, json.dumps(wide), wait=False)
+    page = opened(browser, server, viewport={"width": 390, "height": 800}, color_scheme="dark")
+    page.goto(f"{server.address}/#/runs/default/{run['id']}")
+    expect(page.locator("g.box")).to_have_count(300)
+    has_phase(page, "main.t0", "Running")
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    places = page.evaluate("[...document.querySelectorAll('g.box')].map(g => "
+                           "g.getAttribute('transform').match(/[\\d.]+/g).map(Number))")
+    places.sort()
+    for i, (x, y) in enumerate(places):
+        for x2, y2 in places[i + 1:]:
+            if x2 - x >= 168:
+                break
+            assert abs(y - y2) >= 34, (x, y, x2, y2)
+    page.screenshot(path=screens / "run-phone.png")
+    page.set_viewport_size({"width": 1280, "height": 860})
+    page.screenshot(path=screens / "run-300.png")
+    server.json("POST", f"/api/runs/default/{run['id']}/terminate")
+    page.context.close()
+    assert not page.thrown
