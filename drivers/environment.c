@@ -182,24 +182,37 @@ static void add_pip(const struct layer *l, struct task *t, const char *base)
         task_arg(t, "%s", words[i]);
 }
 
-static int install_requirements(const struct layer *l, struct err *err)
+/* Those that end in ENVIRONMENT_ALONE, or those that do not. */
+static int install_some(const struct layer *l, bool alone, struct err *err)
 {
     struct task t;
     OWN_BUF names = BUF_INIT;
-    size_t i;
+    size_t i, n = strlen(ENVIRONMENT_ALONE);
     json_t *name;
 
-    if (!json_array_size(l->r->requirements))
-        return 0;
-    if (begin_step(l, &t, err) < 0)
-        return -(int)err->code;
-    add_pip(l, &t, l->path);
     json_array_foreach(l->r->requirements, i, name) {
-        task_arg(&t, "%s", json_string_value(name));
-        buf_printf(&names, "%s%s", i ? ", " : "", json_string_value(name));
+        size_t m = json_string_length(name);
+        if ((m > n && !strcmp(json_string_value(name) + m - n, ENVIRONMENT_ALONE)) != alone)
+            continue;
+        if (!names.n) {
+            if (begin_step(l, &t, err) < 0)
+                return -(int)err->code;
+            add_pip(l, &t, l->path);
+            if (alone)
+                task_arg(&t, "--no-deps");
+        }
+        task_arg(&t, "%.*s", (int)(alone ? m - n : m), json_string_value(name));
+        buf_printf(&names, "%s%s", names.n ? ", " : "", json_string_value(name));
     }
+    if (!names.n)
+        return 0;
     journal_say(l->r->order->journal, "installing %.900s", names.data ? names.data : "");
     return run_step(l, &t, "installing what it requires", err);
+}
+
+static int install_requirements(const struct layer *l, struct err *err)
+{
+    return install_some(l, true, err) < 0 ? -(int)err->code : install_some(l, false, err);
 }
 
 static int fill_base(const struct layer *l, struct err *err)

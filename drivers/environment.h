@@ -22,6 +22,9 @@ struct environment {
     char top[PATH_MAX];         /* "": the job has no packages */
 };
 
+/* At the end of a requirement: without what it requires itself. */
+#define ENVIRONMENT_ALONE " --no-deps"
+
 /* `requirements`: texts, checked. `layered` false: what the packages need is not known, and is
  * installed with them. `packages`: paths, checked (drivers/archive.h). */
 struct environment_request {

@@ -42,16 +42,22 @@ static void add_installed(const char *text, struct buf *out)
                                          "--extra-index-url", "--trusted-host", "--requirement",
                                          "--find-links", "--constraint" };
     for (const char *p = text; (p = strstr(p, "pip install ")); ) {
-        char word[512];
+        char word[512], line[600];
+        bool alone = false;
         p += strlen("pip install ");
+        for (const char *q = p; shell_word(&q, word, sizeof word);)
+            alone |= !strcmp(word, "--no-deps");
         while (shell_word(&p, word, sizeof word)) {
             bool skip = false;
             for (size_t i = 0; i < sizeof takes / sizeof takes[0]; i++)
                 skip |= !strcmp(word, takes[i]);
             if (skip)
                 shell_word(&p, word, sizeof word);
-            else if (is_requirement(word) && !(out->data && strstr(out->data, word)))
-                buf_printf(out, "%s\n", word);
+            else if (is_requirement(word)) {
+                snprintf(line, sizeof line, "%s%s\n", word, alone ? " --no-deps" : "");
+                if (!out->data || !strstr(out->data, line))
+                    buf_text(out, line);
+            }
         }
     }
 }

@@ -3,6 +3,7 @@
 
 #include "base/buf.h"
 #include "base/json.h"
+#include "pipelines/pip.h"
 #include "pipelines/runs_int.h"
 #include "pipelines/steps_ir.h"
 #include "server/auth.h"
@@ -482,6 +483,15 @@ int step_fill(const struct live *l, const struct node *n, json_t *order, struct 
     return steps_ir_fill(&of, order, err);
 }
 
+/* Packages that the step's own pip would install: its environment has them already. */
+static void add_requirements(json_t *doc)
+{
+    OWN_MEM char *lines = pip_requirements(json_object_get(doc, "command"));
+
+    if (lines)
+        json_object_set_new(doc, "python", json_pack("{s:s}", "requirements", lines));
+}
+
 int step_job(struct server *s, const struct live *l, const struct node *n, const json_t *order,
              json_t **out, struct err *err)
 {
@@ -508,6 +518,7 @@ int step_job(struct server *s, const struct live *l, const struct node *n, const
         l->wants_result);
     if (!doc)
         return err_set(err, ERR_INVALID, "a value of the step is not UTF-8");
+    add_requirements(doc);
     /* Half a core is what it counts for; of what nobody else uses it may have more. */
     if (!json_object_get(json_object_get(step, "resources"), "cpu"))
         json_object_set_new(json_object_get(doc, "step"), "share", json_true());

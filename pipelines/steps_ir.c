@@ -65,8 +65,11 @@ static json_t *place_inputs(const json_t *list)
                                              json_object_get(item, "type")));
         json_array_foreach(one, j, art) {
             OWN_MEM char *path = path_of(text_of(art, "uri"));
-            /* Metrics and the like are no file: what is said of them is all there is. */
-            if (path && json_object_get(art, "sha256"))
+            /* Metrics and the like are no file: what is said of them is all there is. What was
+             * imported has no size yet. */
+            bool imported = !json_object_get(art, "size") &&
+                            !strncmp(text_of(art, "uri"), "gs://", 5);
+            if (path && (imported || json_object_get(art, "sha256")))
                 json_array_append_new(out, json_pack("{s:s, s:s, s:O}", "name", "", "path", path,
                                                      "value", art));
         }
