@@ -233,3 +233,10 @@ def test_an_upload_that_is_no_pipeline_is_refused(served, body):
             status, _, answer = served.call("POST", f"/apis/{version}/pipelines/upload?name=n",
                                             body, headers={"Content-Type": kind})
             assert status == 400 and json.loads(answer)["code"] == 3
+
+
+def test_a_package_that_is_too_large_is_refused(served):
+    big = HEAD + b'"uploadfile"; filename="a.yaml"\r\n\r\n' + b"#" * (40 << 20) + b"\r\n--x--\r\n"
+    status, _, answer = served.call("POST", f"{BASE}/pipelines/upload?name=n", big,
+                                    headers={"Content-Type": "multipart/form-data; boundary=x"})
+    assert status == 400 and "at most 32 MB" in json.loads(answer)["message"]
