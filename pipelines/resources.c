@@ -1,4 +1,4 @@
-/* pipelines/resources.c - what a `resource` template does: volumes, config maps, secrets
+/* pipelines/resources.c - what a `resource` template does: volumes, config maps, secrets, training
  *
  * DESIGN. A manifest is applied by the server itself. A step may be done twice when the server was
  * killed between doing and saying so; therefore what was created with the same content, or by the same
@@ -284,6 +284,18 @@ static int secret_delete(const struct act *a, struct err *err)
     return values_remove(a, AUTH_SECRET, err);
 }
 
+/* ------------------------------------------------------------ TrainingJob */
+
+static int training_get(const struct act *a, json_t **out, struct err *err)
+{
+    return training_job_find(a->server, a->project, a->name, out, err);
+}
+
+static int training_delete(const struct act *a, struct err *err)
+{
+    return training_job_stop(a->server, a->project, a->name, err);
+}
+
 /* ------------------------------------------------------------ kinds */
 
 static const struct kind {
@@ -301,6 +313,9 @@ static const struct kind {
       config_replace, config_patch, config_delete },
     { "Secret", " secret secrets ", secret_create, secret_get, secret_patch, secret_replace,
       secret_patch, secret_delete },
+    /* One that is created is a job, and the step waits for it: resource_job. */
+    { "TrainingJob", " trainingjob trainingjobs ", NULL, training_get, NULL, NULL, NULL,
+      training_delete },
 };
 enum { KINDS = sizeof kinds / sizeof kinds[0] };
 
@@ -403,7 +418,7 @@ static int outputs_of(const json_t *order, const json_t *object, json_t **out, s
 static bool holds(const json_t *object, const char *condition)
 {
     for (const char *p = condition; *p; p += *p == ',') {
-        char path[256], op[3] = "", want[256] = "";
+        char path[264], op[3] = "", want[256] = "";
         size_t n = strcspn(p, ",");
         OWN_MEM char *one = strndup(p, n);
         p += n;
@@ -453,6 +468,53 @@ static void name_object(json_t *manifest, const char *by)
     json_object_set_new(meta, "name", json_string(name));
 }
 
+static int check_conditions(const json_t *resource, const json_t *object, struct err *err)
+{
+    const char *failure = text_of(resource, "failure"), *success = text_of(resource, "success");
+
+    if (*failure && holds(object, failure))
+        return err_set(err, ERR_CONFLICT, "failureCondition holds: %.200s", failure);
+    if (*success && !holds(object, success))
+        return err_set(err, ERR_CONFLICT, "successCondition does not hold, and nothing here will "
+                       "change that: %.200s", success);
+    return 0;
+}
+
+bool resource_job(const struct live *l, const struct node *n, const json_t *order, json_t **out,
+                  int *out_rc, struct err *err)
+{
+    const json_t *r = json_object_get(order, "resource");
+    const char *action = text_of(r, "action");
+    OWN_JSON json_t *manifest = NULL;
+    struct err none = { 0 };
+
+    if ((strcmp(action, "create") && strcmp(action, "apply")) ||
+        read_manifest(text_of(r, "manifest"), &manifest, &none) < 0 ||
+        strcmp(text_of(manifest, "kind"), "TrainingJob"))
+        return false;
+    name_object(manifest, n->id);
+    *out_rc = training_job(l, n, manifest, out, err);
+    return true;
+}
+
+int resource_outputs(struct server *s, const struct leaf *f, const json_t *order, json_t **out,
+                     struct err *err)
+{
+    const json_t *r = json_object_get(order, "resource");
+    OWN_JSON json_t *manifest = NULL, *there = NULL;
+
+    if (read_manifest(text_of(r, "manifest"), &manifest, err) < 0)
+        return -(int)err->code;
+    name_object(manifest, f->node->id);
+    if (training_job_find(s, f->run->project, text_of(json_object_get(manifest, "metadata"), "name"),
+                          &there, err) < 0)
+        return -(int)err->code;
+    json_object_set(manifest, "status", json_object_get(there, "status"));
+    if (check_conditions(r, manifest, err) < 0)
+        return -(int)err->code;
+    return outputs_of(order, manifest, out, err);
+}
+
 int resource_do(struct server *s, const struct live *l, const struct node *n, const json_t *order,
                 json_t **out, struct err *err)
 {
@@ -465,7 +527,8 @@ int resource_do(struct server *s, const struct live *l, const struct node *n, co
     const struct kind *k = find_kind(text_of(manifest, "kind"));
     if (!k)
         return err_set(err, ERR_INVALID, "kind \"%.64s\": a resource step takes a "
-                       "PersistentVolumeClaim, a ConfigMap or a Secret", text_of(manifest, "kind"));
+                       "PersistentVolumeClaim, a ConfigMap, a Secret or a TrainingJob",
+                       text_of(manifest, "kind"));
     name_object(manifest, n->id);
     const char *name = text_of(json_object_get(manifest, "metadata"), "name");
     if (!*name)
@@ -473,12 +536,8 @@ int resource_do(struct server *s, const struct live *l, const struct node *n, co
     const struct act a = { s, l->project, name, n->id, manifest };
     if (do_action(k, action, &a, &object, err) < 0)
         return err_add(err, "%s %s %.100s", action, k->name, name);
-    const char *failure = text_of(r, "failure"), *success = text_of(r, "success");
-    if (*failure && holds(object, failure))
-        return err_set(err, ERR_CONFLICT, "failureCondition holds: %.200s", failure);
-    if (*success && !holds(object, success))
-        return err_set(err, ERR_CONFLICT, "successCondition does not hold, and nothing here will "
-                       "change that: %.200s", success);
+    if (check_conditions(r, object, err) < 0)
+        return -(int)err->code;
     return outputs_of(order, object, out, err);
 }
 

@@ -226,7 +226,7 @@ static int begin_step(struct runs *r, struct live *l, const struct node *n, json
 /* A leaf that cannot be begun has ended; one that cannot be just now waits. */
 static void begin(struct runs *r, struct live *l, const struct node *n, double now)
 {
-    OWN_JSON json_t *order = NULL;
+    OWN_JSON json_t *order = NULL, *spec = NULL;
     struct err err = { 0 };
 
     runs_hear(r);
@@ -235,7 +235,9 @@ static void begin(struct runs *r, struct live *l, const struct node *n, double n
     if (rc == 0)
         json_object_set(order, "volumes", json_object_get(l->volumes, "volumes"));
     pthread_mutex_unlock(&l->lock);
-    if (rc == 0 && n->kind == NODE_RESOURCE)
+    if (rc == 0 && n->kind == NODE_RESOURCE && resource_job(l, n, order, &spec, &rc, &err))
+        rc = rc < 0 ? rc : submit(r, l, n, spec, NULL, &err);
+    else if (rc == 0 && n->kind == NODE_RESOURCE)
         begin_resource(r, l, n, order);
     else if (rc == 0 && n->kind == NODE_IMPORTER)
         begin_import(r, l, n, order);

@@ -176,6 +176,19 @@ int step_config(struct server *s, const char *project, const char *name, const c
 /* Does what a resource template says; *out: its outputs. */
 int resource_do(struct server *s, const struct live *l, const struct node *n, const json_t *order,
                 json_t **out, struct err *err);
+/* A TrainingJob that is to be created: *out is its job's document, and the step is that job. False: it
+ * is nothing of that kind. */
+bool resource_job(const struct live *l, const struct node *n, const json_t *order, json_t **out,
+                  int *out_rc, struct err *err);
+/* What that step has for outputs when the job has ended. */
+int resource_outputs(struct server *s, const struct leaf *f, const json_t *order, json_t **out,
+                     struct err *err);
+/* training_job.c */
+int training_job(const struct live *l, const struct node *n, const json_t *manifest, json_t **out,
+                 struct err *err);
+int training_job_find(struct server *s, const char *project, const char *name, json_t **out,
+                      struct err *err);
+int training_job_stop(struct server *s, const char *project, const char *name, struct err *err);
 /* Is this step's command one that the server does itself (kubectl delete)? Then it is done: *out is
  * what it prints. False: it is not. */
 bool resource_command(struct server *s, const struct live *l, const json_t *order, json_t **out,

@@ -241,6 +241,8 @@ int step_outputs(struct server *s, const struct leaf *f, const json_t *order, js
     size_t i;
     json_t *item;
 
+    if (json_object_get(order, "resource"))
+        return resource_outputs(s, f, order, out, err);
     if (jobs_dir(s, f->run->project, f->job, dir, sizeof dir, err) < 0 ||
         jobs_get(s, f->run->project, f->job, &job, err) < 0)
         return -(int)err->code;

@@ -304,6 +304,33 @@ def test_config_maps_and_secrets_are_made_read_and_removed(muster, server):
     assert "already" in nodes(server, run)["main.c"]["message"]
 
 
+def test_a_training_job_is_a_job_that_its_step_waits_for(server):
+    def train(entry):
+        return """name: train
+resource:
+  action: create
+  successCondition: status.phase == Succeed
+  manifest: |
+    apiVersion: paddlepaddle.org/v1
+    kind: TrainingJob
+    metadata: {name: example}
+    spec:
+      image: alpine
+      trainer: {entrypoint: "%s", workspace: /tmp, min-instance: 2, max-instance: 6,
+                resources: {requests: {cpu: 200m, memory: 64Mi}}}
+outputs: {parameters: [{name: phase, valueFrom: {jsonPath: '{.status.phase}'}}]}""" % entry
+
+    run = done(server, workflow(train("echo trained"), chain("{name: a, template: train}")))
+    node = nodes(server, run)["main.a"]
+    assert node["outputs"]["parameters"] == {"phase": "Succeed"}
+    job = server.json("GET", f"/api/jobs/default/{node['job']}")
+    assert job["spec"]["resources"] == {"cpu": 0.2, "memory": 64 << 20}
+    log = server.call("GET", f"/api/runs/default/{run['id']}/nodes/main.a/artifacts/main-logs")[2]
+    assert b"trained" in log and b"one trainer runs" in log
+    run = done(server, workflow(train("exit 3"), chain("{name: a, template: train}")), "failed")
+    assert "exit code 3" in nodes(server, run)["main.a"]["message"]
+
+
 CACHED = "metadata: {labels: {pipelines.kubeflow.org/enable_caching: 'true'}}\n"
 
 

@@ -1,0 +1,112 @@
+/* pipelines/training_job.c - a TrainingJob that a `resource` step creates: a job, and the step waits for it
+ *
+ * DESIGN. What a TrainingJob's trainer runs becomes a job of the server under the name that the step's
+ * job would have, so it is found again after a crash as steps are. The step ends when the job does.
+ * One trainer does the work: a program of the user's own cannot be joined, so min-instance above 1,
+ * parameter servers and a master have no meaning here, and the job's log says so in its first line.
+ */
+#include <string.h>
+
+#include "base/json.h"
+#include "pipelines/runs_int.h"
+#include "server/jobs.h"
+#include "server/server.h"
+
+/* "500m" cores, "2Gi" bytes; 0: it is none. */
+static double quantity(const json_t *v)
+{
+    static const struct { const char *unit; double times; } units[] = {
+        { "m", 1e-3 }, { "k", 1e3 }, { "M", 1e6 }, { "G", 1e9 }, { "T", 1e12 },
+        { "Ki", 0x1p10 }, { "Mi", 0x1p20 }, { "Gi", 0x1p30 }, { "Ti", 0x1p40 }, { "", 1 },
+    };
+    const char *text = json_string_value(v);
+    char *end;
+
+    if (!text)
+        return json_number_value(v);
+    double n = strtod(text, &end);
+    for (size_t i = 0; i < sizeof units / sizeof units[0]; i++)
+        if (end != text && !strcmp(end, units[i].unit))
+            return n * units[i].times;
+    return 0;
+}
+
+static json_t *resources_of(const json_t *trainer)
+{
+    const json_t *r = json_object_get(trainer, "resources");
+    const json_t *asked = json_object_get(r, "requests");
+    const json_t *of = asked ? asked : json_object_get(r, "limits");
+    double cpu = quantity(json_object_get(of, "cpu"));
+    double memory = quantity(json_object_get(of, "memory"));
+    json_t *out = json_object();
+
+    json_object_set_new(out, "cpu", json_real(cpu > 0 ? cpu : 1));
+    if (memory > 0)
+        json_object_set_new(out, "memory", json_integer((json_int_t)memory));
+    return out;
+}
+
+int training_job(const struct live *l, const struct node *n, const json_t *manifest, json_t **out,
+                 struct err *err)
+{
+    const json_t *spec = json_object_get(manifest, "spec");
+    const json_t *trainer = json_object_get(spec, "trainer");
+    const char *entry = text_of(trainer, "entrypoint"), *where = text_of(trainer, "workspace");
+    const char *image = text_of(spec, "image");
+    const char *name = text_of(json_object_get(manifest, "metadata"), "name");
+
+    if (!*entry)
+        return err_set(err, ERR_INVALID, "spec.trainer.entrypoint: is missing");
+    OWN_JSON json_t *doc = json_pack(
+        "{s:s, s:[s, s, s], s:s*, s:o, s:b, s:b, s:{s:s, s:s, s:s}, s:{s:s*}, s:[s]}", "kind",
+        "command", "command", "sh", "-c", entry, "image", *image ? image : NULL, "resources",
+        resources_of(trainer), "network", 1, "host_files",
+        json_is_true(json_object_get(l->doc, "host_files")), "labels", "run", l->id, "node", n->id,
+        "training-job", name, "step", "cwd", *where == '/' ? where : NULL, "notes",
+        "one trainer runs; instances beyond it, parameter servers and a master have no meaning here");
+    if (!doc)
+        return err_set(err, ERR_INVALID, "the manifest is not UTF-8");
+    *out = TAKE(doc);
+    return 0;
+}
+
+/* The words of EDL's own controller. */
+static const char *phase_of(const char *state)
+{
+    return !strcmp(state, "succeeded") ? "Succeed" : !strcmp(state, "queued") ? "Creating"
+        : !strcmp(state, "failed") || !strcmp(state, "cancelled") ? "Failed" : "Running";
+}
+
+int training_job_find(struct server *s, const char *project, const char *name, json_t **out,
+                      struct err *err)
+{
+    const struct jobs_query q = { .project = project, .label_key = "training-job",
+                                  .label_value = name, .limit = 1 };
+    char token[JOB_TOKEN];
+    OWN_JSON json_t *jobs = NULL;
+
+    if (jobs_list(s, &q, &jobs, token, err) < 0)
+        return -(int)err->code;
+    const json_t *job = json_array_get(jobs, 0);
+    if (!job)
+        return err_set(err, ERR_MISSING, "there is no TrainingJob \"%.100s\"", name);
+    *out = json_pack("{s:s, s:s, s:{s:s}, s:{s:s, s:s, s:s}}", "apiVersion", "paddlepaddle.org/v1",
+                     "kind", "TrainingJob", "metadata", "name", name, "status", "phase",
+                     phase_of(text_of(job, "state")), "reason", text_of(job, "reason"), "job",
+                     text_of(job, "name"));
+    return *out ? 0 : err_set(err, ERR_NOMEM, "no memory for a job");
+}
+
+int training_job_stop(struct server *s, const char *project, const char *name, struct err *err)
+{
+    OWN_JSON json_t *there = NULL;
+    struct err why = { 0 };
+
+    if (training_job_find(s, project, name, &there, &why) < 0)
+        return why.code == ERR_MISSING ? 0 : err_set(err, why.code, "%s", why.text);
+    const char *job = text_of(json_object_get(there, "status"), "job");
+    if (jobs_cancel(s, project, job, "run", &why) < 0 && why.code != ERR_CONFLICT &&
+        why.code != ERR_MISSING)        /* it has ended: its log stays with the run's */
+        return err_set(err, why.code, "%s", why.text);
+    return 0;
+}
