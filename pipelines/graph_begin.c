@@ -243,7 +243,10 @@ static void loop_task(struct run_graph *g, struct vertex *dag, int slot, struct 
         return;
     }
     if (!json_array_size(items)) {
-        task_over(g, parent, name, dag, slot, -1, NODE_SKIPPED, "Skipped, empty params");
+        struct vertex *v = task_over(g, parent, name, dag, slot, -1, NODE_SKIPPED,
+                                     "Skipped, empty params");
+        if (v && g->ir)         /* what is collected from it are empty lists */
+            vertex_outputs(v, loop_outputs(g, v));
         return;
     }
     struct vertex *group = task_vertex(g, parent, name, NODE_TASK_GROUP, dag, slot, -1);

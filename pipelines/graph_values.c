@@ -469,7 +469,8 @@ static json_t *results_joined(const json_t *texts)
     return dump ? json_string(dump) : NULL;
 }
 
-static void gather(json_t *lists, const json_t *from)
+/* Lists of lists of artifacts are one list, as in kfp. */
+static void gather(json_t *lists, const json_t *from, bool flat)
 {
     const char *key;
     json_t *v;
@@ -477,7 +478,10 @@ static void gather(json_t *lists, const json_t *from)
         json_t *list = json_object_get(lists, key);
         if (!list)
             json_object_set_new(lists, key, list = json_array());
-        json_array_append(list, v);
+        if (flat && json_is_array(v))
+            json_array_extend(list, v);
+        else
+            json_array_append(list, v);
     }
 }
 
@@ -501,8 +505,8 @@ json_t *loop_outputs(const struct run_graph *g, const struct vertex *group)
         json_t *result = json_object_get(c->outputs, "result");
         if (c->phase != NODE_SUCCEEDED)
             continue;
-        gather(p, json_object_get(c->outputs, "parameters"));
-        gather(a, json_object_get(c->outputs, "artifacts"));
+        gather(p, json_object_get(c->outputs, "parameters"), false);
+        gather(a, json_object_get(c->outputs, "artifacts"), true);
         if (result)
             json_array_append(results, result);
     }
