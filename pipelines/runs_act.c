@@ -284,32 +284,10 @@ void runs_act_begin(struct runs *r, struct live *l, double now, int max, bool *o
 
 /* ------------------------------------------------------------ waiting, stopping */
 
-void runs_act_later(struct runs *r, struct live *l, double now, double *next)
-{
-    for (int i = 0; i < l->n_later;) {
-        struct later w = l->later[i];
-        bool over = w.node->attempt != w.attempt || node_phase_ended(w.node->phase);
-        if (!over && w.at > now) {
-            if (isfinite(w.at) && (*next == 0 || w.at < *next))
-                *next = w.at;
-            i++;
-            continue;
-        }
-        l->later[i] = l->later[--l->n_later];
-        if (over)
-            continue;
-        if (w.what == LATER_BEGIN)
-            begin(r, l, w.node, now);
-        else
-            runs_pending(r, l, w.what == LATER_RESUME ? "node.resumed" : "node.deadline",
-                         json_pack("{s:s}", "node", w.node->name), NULL, NULL);
-    }
-}
-
 static bool stop_waiting(struct live *l, const struct node *n)
 {
     for (int i = 0; i < l->n_later; i++)
-        if (l->later[i].node == n && l->later[i].what != LATER_DEADLINE) {
+        if (l->later[i].node == n && l->later[i].what <= LATER_RESUME) {
             l->later[i] = l->later[--l->n_later];
             return true;
         }
@@ -327,26 +305,57 @@ static void find_again(struct runs *r, struct live *l, const struct node *n)
         say_ended(r, l, n, "Failed", "terminated", NULL, NULL);
 }
 
+static void stop_one(struct runs *r, struct live *l, const struct node *n)
+{
+    struct err err = { 0 };
+    char job[160];
+
+    job_name(n, n->attempt, job, sizeof job);
+    if (stop_waiting(l, n)) {
+        say_ended(r, l, n, "Failed", "terminated", NULL, NULL);
+        return;
+    }
+    store_point("runs.stop");
+    int rc = jobs_cancel(r->server, l->project, job, "run", &err);
+    if (rc == -ERR_MISSING)     /* it was never begun */
+        say_ended(r, l, n, "Failed", "terminated", NULL, NULL);
+    else if (rc == 0 || rc == -ERR_CONFLICT ||
+             !wait_until(l, n, clock_wall() + AGAIN_S, LATER_STOP))
+        find_again(r, l, n);
+}
+
 void runs_act_stop(struct runs *r, struct live *l)
 {
     for (;;) {
         pthread_mutex_lock(&l->lock);
         const struct node *n = run_graph_unwanted(l->graph);
         pthread_mutex_unlock(&l->lock);
-        struct err err = { 0 };
-        char job[160];
         if (!n)
             return;
-        job_name(n, n->attempt, job, sizeof job);
-        if (stop_waiting(l, n)) {
-            say_ended(r, l, n, "Failed", "terminated", NULL, NULL);
+        stop_one(r, l, n);
+    }
+}
+
+void runs_act_later(struct runs *r, struct live *l, double now, double *next)
+{
+    for (int i = 0; i < l->n_later;) {
+        struct later w = l->later[i];
+        bool over = w.node->attempt != w.attempt || node_phase_ended(w.node->phase);
+        if (!over && w.at > now) {
+            if (isfinite(w.at) && (*next == 0 || w.at < *next))
+                *next = w.at;
+            i++;
             continue;
         }
-        store_point("runs.stop");
-        int rc = jobs_cancel(r->server, l->project, job, "run", &err);
-        if (rc == -ERR_MISSING)         /* it was never begun */
-            say_ended(r, l, n, "Failed", "terminated", NULL, NULL);
+        l->later[i] = l->later[--l->n_later];
+        if (over)
+            continue;
+        if (w.what == LATER_BEGIN)
+            begin(r, l, w.node, now);
+        else if (w.what == LATER_STOP)
+            stop_one(r, l, w.node);
         else
-            find_again(r, l, n);
+            runs_pending(r, l, w.what == LATER_RESUME ? "node.resumed" : "node.deadline",
+                         json_pack("{s:s}", "node", w.node->name), NULL, NULL);
     }
 }

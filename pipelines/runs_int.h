@@ -39,8 +39,8 @@ struct live {
 };
 
 /* A node that waits for its time: a leaf that is begun then, a suspended one that goes on by itself,
- * a dag whose deadline is then. */
-enum later_what { LATER_BEGIN, LATER_RESUME, LATER_DEADLINE };
+ * a dag whose deadline is then, a leaf that could not be stopped yet (a full disk). */
+enum later_what { LATER_BEGIN, LATER_RESUME, LATER_DEADLINE, LATER_STOP };
 struct later {
     const struct node *node;
     int attempt;

@@ -45,7 +45,8 @@ static void what_its_outputs_depend_on_changes_the_key(void **state)
 {
     (void)state;
     static const char *const changes[][2] = {
-        { "\"sh\"", "\"bash\"" }, { "[\"x\"]", "[\"y\"]" }, { "\"value\": \"1\"}]}", "\"value\": \"2\"}]}" },
+        { "\"sh\"", "\"bash\"" }, { "[\"x\"]", "[\"y\"]" },
+        { "\"value\": \"1\"}]}", "\"value\": \"2\"}]}" },
         { "\"aa\"", "\"ab\"" }, { "/tmp/o", "/tmp/p" }, { "\"name\": \"p\"", "\"name\": \"q\"" },
         { "\"path\": \"/in\"", "\"path\": \"/on\"" }, { "\"dir\": false", "\"dir\": true" },
         { "\"args\"", "\"script\": \"s\", \"args\"" },
