@@ -164,6 +164,27 @@ static int upload_version(struct request *q, struct err *err)
     return respond_json(q, 200, version_json(q, made));
 }
 
+/* What is kept of a body as it is has the types that clients expect of it later. */
+static int check_body(const json_t *doc, struct err *err)
+{
+    static const char *const texts[] = { "name", "display_name", "description", NULL };
+    const json_t *tags = json_object_get(doc, "tags");
+    const char *key;
+    json_t *value;
+
+    for (int i = 0; texts[i]; i++) {
+        const json_t *text = json_object_get(doc, texts[i]);
+        if (text && !json_is_string(text))
+            return err_set(err, ERR_INVALID, "%s: takes a text", texts[i]);
+    }
+    if (tags && !json_is_object(tags))
+        return err_set(err, ERR_INVALID, "tags: takes an object of texts");
+    json_object_foreach((json_t *)tags, key, value)
+        if (!json_is_string(value))
+            return err_set(err, ERR_INVALID, "tags: \"%.64s\" is no text", key);
+    return 0;
+}
+
 /* A pipeline of a body; `version`: the one to make with it, NULL: none yet. */
 static int make_pipeline(struct request *q, const json_t *doc, const json_t *version,
                          json_t **out, struct err *err)
@@ -171,7 +192,8 @@ static int make_pipeline(struct request *q, const json_t *doc, const json_t *ver
     OWN_UPLOAD u = { BUF_INIT, "" };
     const char *project, *name = text_of(doc, "name"), *display = text_of(doc, "display_name");
 
-    if (native_project(q, text_of(doc, "namespace"), &project, err) < 0)
+    if (check_body(doc, err) < 0 ||
+        native_project(q, text_of(doc, "namespace"), &project, err) < 0)
         return -(int)err->code;
     if (version &&
         kfp_upload_url(q, project, text_of(json_object_get(version, "package_url"), "pipeline_url"),
@@ -245,7 +267,7 @@ static int read_patch(struct request *q, json_t **out, struct err *err)
 {
     OWN_JSON json_t *doc = NULL;
 
-    if (request_json(q, &doc, err) < 0)
+    if (request_json(q, &doc, err) < 0 || check_body(doc, err) < 0)
         return -(int)err->code;
     *out = json_pack("{s:O*, s:O*, s:O*}", "display", json_object_get(doc, "display_name"),
                      "description", json_object_get(doc, "description"), "tags",
@@ -278,7 +300,7 @@ static int create_version(struct request *q, struct err *err)
     OWN_UPLOAD u = { BUF_INIT, "" };
     OWN_JSON json_t *doc = NULL, *of = NULL, *made = NULL;
 
-    if (request_json(q, &doc, err) < 0 ||
+    if (request_json(q, &doc, err) < 0 || check_body(doc, err) < 0 ||
         pipelines_get(request_server(q), request_project(q), request_arg(q, "id"), &of, err) < 0 ||
         kfp_upload_url(q, text_of(of, "project"),
                        text_of(json_object_get(doc, "package_url"), "pipeline_url"), &u, err) < 0)

@@ -240,3 +240,35 @@ def test_a_package_that_is_too_large_is_refused(served):
     status, _, answer = served.call("POST", f"{BASE}/pipelines/upload?name=n", big,
                                     headers={"Content-Type": "multipart/form-data; boundary=x"})
     assert status == 400 and "at most 32 MB" in json.loads(answer)["message"]
+
+
+JUNK = [b"", b"null", b"[]", b"5", b'"x"', b"{", b'{"metrics": 5}', b'{"metrics": [5, {"name": 7}]}',
+        b'{"pipeline_spec": 5}', b'{"pipeline_spec": {"pipeline_spec": [], "platform_spec": 3}}',
+        b'{"pipeline_spec": {"workflow_manifest": "a: b", "parameters": [5, {"name": 3}]}}',
+        b'{"pipeline_spec": {"workflow_manifest": "{", "pipeline_manifest": 4}}',
+        b'{"resource_references": [1, {"key": 2}, {"key": {"type": "EXPERIMENT", "id": 4}}]}',
+        b'{"display_name": 5, "description": [], "tags": 7, "namespace": {}}',
+        b'{"name": {"a": 1}, "url": 4, "package_url": {"pipeline_url": 7}}',
+        b'{"trigger": {"cron_schedule": {"cron": 5}}, "pipeline_spec": {}}',
+        b'{"trigger": {"periodic_schedule": {"interval_second": "x", "start_time": "soon"}}}',
+        b'{"runtime_config": {"parameters": []}, "pipeline_version_reference": []}',
+        b'{"pipeline": {}, "pipeline_version": {"package_url": []}}']
+
+
+def test_no_body_is_more_than_the_server_can_refuse(served):
+    made = served.json("POST", f"{BASE}/pipelines", {"display_name": "for junk"})["pipeline_id"]
+    calls = [("POST", "/apis/v1beta1/" + p) for p in (
+        "pipelines", "pipeline_versions", "experiments", "runs", "jobs", "runs/x:reportMetrics",
+        "pipelines/upload", "pipelines/upload_version?pipelineid=x", "runs/x/retry")]
+    calls += [("POST", f"{BASE}/{p}") for p in (
+        "pipelines", "pipelines/create", "pipelines/x/versions", "experiments", "runs",
+        "recurringruns", f"pipelines/{made}/versions", "runs/x:terminate")]
+    calls += [("PATCH", f"{BASE}/pipelines/{made}")]
+    for method, path in calls:
+        for body in JUNK:
+            status, _, answer = served.call(method, path, body,
+                                            headers={"Content-Type": "application/json"})
+            assert status < 500, (method, path, body, answer)
+            assert isinstance(json.loads(answer), dict)
+    kept = served.json("GET", f"{BASE}/pipelines/{made}")
+    assert kept["display_name"] == "for junk" and kept["description"] == ""
