@@ -75,6 +75,28 @@ static int put_loop(struct ir *c, const struct ir_dag *d, const struct value *t,
 
 /* ------------------------------------------------------------ a task */
 
+/* In texts that are put together (f"{item.a}") the SDK speaks of an item one level too early: a loop
+ * is given its own item's part, and the item of a loop within it, as inputs that there are not. */
+static bool too_early(const struct ir_dag *d, const struct value *v)
+{
+    const struct value *from = ir_get(v, "componentInputParameter");
+    const char *key = v->key;
+    return !strncmp(key, "pipelinechannel--", 17) && strstr(key, "loop-item") && from &&
+           from->kind == VALUE_SCALAR &&
+           (!strcmp(from->text, key) || !strcmp(from->text, key + 17)) &&
+           !ir_declared(d->component, "inputDefinitions", "parameters", from->text);
+}
+
+/* What such an input is meant to be; NULL: the loop within gives it. */
+static json_t *meant(const struct value *t, const char *key)
+{
+    const struct value *item = ir_get(ir_get(t, "parameterIterator"), "itemInput");
+    size_t n = item && item->kind == VALUE_SCALAR ? strlen(item->text) : 0;
+    if (!n || strncmp(key, item->text, n) || strncmp(key + n, "-subvar-", 8))
+        return NULL;
+    return json_pack("{s:s, s:[s]}", "item", "", "path", key + n + 8);
+}
+
 static int put_arguments(struct ir *c, const struct ir_dag *d, const struct value *t, json_t *task,
                          json_t *after)
 {
@@ -90,6 +112,11 @@ static int put_arguments(struct ir *c, const struct ir_dag *d, const struct valu
         return -(int)c->err->code;
     for (const struct value *p = parameters ? parameters->child : NULL; p; p = p->next) {
         json_t *value = NULL;
+        if (too_early(d, p)) {
+            if ((value = meant(t, p->key)))
+                ir_put(c, ps, p->key, value);
+            continue;
+        }
         if (ir_parameter(c, d, t, p, after, &value) < 0)
             return -(int)c->err->code;
         ir_put(c, ps, p->key, value);
@@ -104,18 +131,22 @@ static int put_arguments(struct ir *c, const struct ir_dag *d, const struct valu
 }
 
 /* What the component needs it is given. */
-static int check_arguments(struct ir *c, const struct value *t, const struct value *component,
-                           const json_t *task)
+static int check_arguments(struct ir *c, const struct ir_dag *d, const struct value *t,
+                           const struct value *component, const json_t *task)
 {
+    const struct value *said = ir_get(ir_get(t, "inputs"), "parameters");
     static const char *const kinds[] = { "parameters", "artifacts" };
     const char *item = json_string_value(json_object_get(json_object_get(task, "loop"), "item"));
     for (int k = 0; k < 2; k++) {
         const struct value *all = ir_get(ir_get(component, "inputDefinitions"), kinds[k]);
         const json_t *given = json_object_get(task, kinds[k]);
-        for (const struct value *p = all ? all->child : NULL; p; p = p->next)
+        for (const struct value *p = all ? all->child : NULL; p; p = p->next) {
+            const struct value *argument = said && k == 0 ? value_find(said, p->key) : NULL;
             if (!json_object_get(given, p->key) && !ir_true(p, "isOptional") &&
-                !ir_get(p, "defaultValue") && (!item || strcmp(item, p->key)))
+                !ir_get(p, "defaultValue") && (!item || strcmp(item, p->key)) &&
+                !(argument && too_early(d, argument)))
                 return ir_refuse(c, t, "is not given its input \"%.64s\"", p->key);
+        }
     }
     return 0;
 }
@@ -169,7 +200,7 @@ static int put_task(struct ir *c, const struct ir_dag *d, const struct value *t,
         strcmp(display->text, t->key))
         ir_put(c, task, "display", json_string(display->text));
     if (put_arguments(c, d, t, task, after) < 0 || put_loop(c, d, t, task, after) < 0 ||
-        check_arguments(c, t, component, task) < 0 || put_trigger(c, t, task) < 0 ||
+        check_arguments(c, d, t, component, task) < 0 || put_trigger(c, t, task) < 0 ||
         ir_template(c, component->key, t, t, &template) < 0)
         return -(int)c->err->code;
     ir_put(c, task, "template", json_string(template));
