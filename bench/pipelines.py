@@ -1,0 +1,171 @@
+#!/usr/bin/env python3
+"""bench/pipelines.py [steps] [many] [training] - what a step of a pipeline costs beyond its program
+
+steps: a chain of 200 steps and a fan of 200, each step the program `true` in its sandbox, from the request to
+the end of the run, beside a chain of Python functions that do nothing by kfp.local's SubprocessRunner
+(no sandbox, no server, nothing kept on disk).
+many: a chain of 10,000 steps: what the first thousand and the last thousand cost, and the server's memory.
+training: examples/fashion-pipeline: the training step by PyTorch and by muster's own engine, as the steps'
+logs say it; the same volume, data and network, one epoch of LIMIT images.
+The peers need what `./setup.sh test` installs; without it muster stands alone.
+"""
+import contextlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+import server
+import sides
+
+STEPS = int(os.environ.get("STEPS", 200))
+MANY = int(os.environ.get("MANY", 10000))
+LIMIT = int(os.environ.get("LIMIT", 20000))
+PEER_STEPS = int(os.environ.get("PEER_STEPS", 5))
+EXAMPLE = os.path.join(sides.ROOT, "examples", "fashion-pipeline")
+DEBIAN = "/usr/local/bin:/usr/bin:/bin"     # whose Python has Debian's PyTorch
+
+
+def workflow(tasks):
+    return {"apiVersion": "argoproj.io/v1alpha1", "kind": "Workflow",
+            "metadata": {"generateName": "bench-"},
+            "spec": {"entrypoint": "main", "templates": [
+                {"name": "main", "dag": {"tasks": tasks}},
+                {"name": "true", "container": {"image": "alpine", "command": ["true"]}}]}}
+
+
+def chain(n):
+    return workflow([{"name": f"t{i}", "template": "true",
+                      **({"dependencies": [f"t{i - 1}"]} if i else {})} for i in range(n)])
+
+
+def fan(n):
+    return workflow([{"name": "all", "template": "true", "withSequence": {"count": str(n)}}])
+
+
+class Runs(server.Muster):
+    def begin(self, conn, doc):
+        return self.call(conn, "POST", "/api/runs", {"text": server.json.dumps(doc)})["id"]
+
+    def wait(self, conn, run, seconds=600):
+        def ended():
+            time.sleep(0.02)            # so that looking costs nothing
+            return self.call(conn, "GET", f"/api/runs/default/{run}").get("ended")
+        server.wait_for(ended, seconds)
+        doc = self.call(conn, "GET", f"/api/runs/default/{run}")
+        if doc["state"] != "succeeded":
+            raise RuntimeError(f"run {run}: {doc['state']}: {doc.get('message')}")
+        return doc
+
+    def time(self, conn, doc):
+        """Seconds from the request to the end of the run."""
+        begin = time.time()
+        return self.wait(conn, self.begin(conn, doc))["ended"] - begin
+
+    def ends(self, conn, run):
+        """When each step ended."""
+        nodes = self.call(conn, "GET", f"/api/runs/default/{run}/nodes")["nodes"]
+        return sorted(n["ended"] for n in nodes if n["kind"] == "Pod")
+
+
+@contextlib.contextmanager
+def serving():
+    with tempfile.TemporaryDirectory() as d:
+        m = Runs(d)
+        try:
+            yield m
+        finally:
+            m.process.terminate()
+            m.process.wait(20)
+
+
+def kfp_local():
+    """Seconds a step, as kfp makes it and without its pip; none where there is no kfp 2."""
+    python = os.path.join(sides.CACHE, "kfp2-venv", "bin", "python")
+    if not os.path.exists(python):
+        print("  kfp.local: there is no kfp 2 (./setup.sh test)", file=sys.stderr)
+        return None, None
+    done = subprocess.run([python, os.path.join(sides.PEERS, "kfp_local.py"), str(PEER_STEPS)],
+                          text=True, capture_output=True)
+    if done.returncode:
+        print(f"  kfp.local: {done.stderr.strip().splitlines()[-1]}", file=sys.stderr)
+        return None, None
+    return tuple(map(float, done.stdout.split()[-2:]))
+
+
+def steps():
+    with serving() as m:
+        conn = m.connect()
+        m.time(conn, chain(20))
+        of_chain = m.time(conn, chain(STEPS)) / STEPS
+        of_fan = m.time(conn, fan(STEPS)) / STEPS
+    peer, bare = kfp_local()
+    sides.table(f"a step of a pipeline, {STEPS} of `true`, beside kfp.local's SubprocessRunner", [
+        server.row("chain, a step", of_chain, peer, "ms", "<= 10 ms", of_chain <= 0.010, less=True),
+        server.row("chain (peer without its pip)", of_chain, bare, "ms", less=True),
+        server.row("fan, a step", of_fan, bare, "ms", "<= 10 ms", of_fan <= 0.010, less=True)])
+
+
+def many():
+    with serving() as m:
+        conn = m.connect()
+        m.time(conn, chain(20))
+        before = most = m.memory()
+        begin = time.time()
+        run = m.begin(conn, chain(MANY))
+        taken = time.time() - begin
+        while not m.call(conn, "GET", f"/api/runs/default/{run}").get("ended"):
+            most = max(most, m.memory())
+            time.sleep(0.1)
+        m.wait(conn, run)
+        ends = m.ends(conn, run)
+    tenth = MANY // 10
+    first, last = (ends[tenth] - ends[0]) / tenth, (ends[-1] - ends[-1 - tenth]) / tenth
+    node = (most - before) / MANY
+    sides.table(f"a chain of {MANY:,} steps", [
+        ("taken and checked", f"{taken * 1000:.0f} ms", "-", "-", "", None),
+        server.row(f"each of the first {tenth:,}", first, None, "ms", "<= 10 ms", first <= 0.010),
+        server.row(f"each of the last {tenth:,}", last, None, "ms", "as the first",
+                   last <= first * 1.1),
+        ("server's memory a node", f"{node / 1024:.1f} kB", "-", "-", "", None)])
+
+
+def samples(m, name, file):
+    """Samples a second of the training step; the last one that its log tells."""
+    env = {**m.env, "PATH": DEBIAN}
+    subprocess.run([sides.MUSTER, "apply", "-f", file, "--name", name, "--param", "epochs=1",
+                    "--param", f"limit={LIMIT}", "--wait"], env=env, check=True, text=True,
+                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    said = subprocess.run([sides.MUSTER, "runs", "logs", name, "train"], env=env, check=True,
+                          text=True, capture_output=True).stdout
+    return float(re.findall(r"(\d+) samples/s", said)[-1])
+
+
+def training():
+    compiler = os.path.join(sides.CACHE, "kfp1-venv", "bin", "dsl-compile")
+    if not os.path.exists(compiler):
+        print("  training: there is no kfp 1.8 (./setup.sh test)", file=sys.stderr)
+        return
+    os.environ["PATH"] = DEBIAN
+    with serving() as m, tempfile.TemporaryDirectory() as d:
+        code = shutil.copytree(EXAMPLE, os.path.join(d, "code"), dirs_exist_ok=True)
+        raw = os.path.join(code, "datasets", "fashion-mnist", "FashionMNIST", "raw")
+        shutil.copytree(os.path.join(sides.DATA, "fashion-mnist"), raw, dirs_exist_ok=True)
+        subprocess.run([sides.MUSTER, "image", "build", "-t",
+                        "registry.example/kubeflow-mnist:train", code], env=m.env, check=True,
+                       stdout=subprocess.DEVNULL)
+        package = os.path.join(d, "fashion_pipeline.tar.gz")
+        subprocess.run([compiler, "--py", os.path.join(code, "devolop_pipeline.py"), "--output",
+                        package], check=True, stderr=subprocess.DEVNULL)
+        native = samples(m, "native", os.path.join(code, "native.yaml"))
+        torch = samples(m, "torch", package)
+    sides.table(f"the training step of fashion-pipeline, {LIMIT:,} images", [
+        server.row("muster train beside PyTorch", native, torch, "samples/s")])
+
+
+if __name__ == "__main__":
+    for name in sys.argv[1:] or ["steps", "many", "training"]:
+        {"steps": steps, "many": many, "training": training}[name]()
