@@ -14,10 +14,10 @@ export function took(n: Node) {
   return n.started ? span((n.ended || Date.now() / 1000) - n.started) : '';
 }
 
-function Parameters({ title, of }: { title: string; of?: Values }) {
+function Parameters({ title, of, result }: { title: string; of?: Values; result?: boolean }) {
   const rows = Object.entries(of?.parameters ?? {});
-  if (of?.result !== undefined && of.result !== '') rows.push(['result', of.result]);
-  if (!rows.length && !Object.keys(of?.artifacts ?? {}).length) return null;
+  if (result && of?.result) rows.push(['result', of.result]);
+  if (!rows.length && (title !== 'Inputs' || !Object.keys(of?.artifacts ?? {}).length)) return null;
   return <section><h2>{title}</h2>
     <table class="list values"><tbody>{rows.map(([k, v]) => <tr><td>{k}</td><td><code>{show(v)}</code></td></tr>)}
       {title === 'Inputs' && Object.entries(of?.artifacts ?? {}).map(([k, a]) =>
@@ -58,7 +58,7 @@ function Begun({ run, node }: { run: Run; node: Node }) {
     {node.kind === 'Pod' && node.job && <Log key={node.job} job={{ project: run.project, name: node.job }} />}
     {node.kind === 'Pod' && <Curves run={run} node={node} />}
     <Parameters title="Inputs" of={full.inputs} />
-    <Parameters title="Outputs" of={full.outputs} />
+    <Parameters title="Outputs" of={full.outputs} result={node.kind === 'Pod'} />
     {artifacts.length > 0 && <section><h2>Artifacts</h2>{artifacts.map(([name, a]) =>
       <ArtifactView key={`${node.id}/${name}`} name={name} art={a}
                     at={{ project: run.project, run: run.id, node: node.id }} />)}</section>}

@@ -60,7 +60,7 @@ function TimeLine({ run, nodes, open }: { run: Run; nodes: Node[]; open: (n: Nod
       nothing ran for {span(Math.max(0, width - busy.sum))}</summary>
     <div class="gantt">{all.slice(0, BARS_MAX).map((n) => <button class={`row ${n.phase}`} onClick={() => open(n)}
       title={`${n.name}: ${n.phase}, ${took(n)}`}>
-      <span class="name">{n.display}</span>
+      <span class="name">{n.name.slice(n.name.indexOf('.') + 1)}</span>
       <span class="lane"><i style={{ left: `${100 * (n.started - from) / width}%`,
         width: `${Math.max(0.2, 100 * (end(n) - n.started) / width)}%` }} /></span>
       <span class="num">{took(n)}</span></button>)}</div>

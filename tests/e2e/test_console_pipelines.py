@@ -239,6 +239,8 @@ def test_what_a_step_left_is_shown_and_its_scripts_do_not_run(page, server, scre
     for f in page.locator("iframe").all():
         assert f.get_attribute("sandbox") == ""
     page.screenshot(path=screens / "artifacts.png", full_page=True)
+    page.locator("iframe[title=page]").scroll_into_view_if_needed()
+    page.screenshot(path=screens / "page-in-a-frame.png")
     node = next(n for n in server.json("GET", f"/api/runs/default/{run['id']}/nodes")["nodes"]
                 if n["name"] == "main.report")
     at = f"/api/runs/default/{run['id']}/nodes/{node['id']}"
