@@ -132,6 +132,22 @@ def test_recurring_runs_begin_by_the_clock(seen):
     assert seen["recurring gone"] == 404
 
 
+def test_pipelines_that_the_sdk_compiled_are_uploaded_and_run(seen, served):
+    description, name, n = seen["compiled"]
+    assert description == "a function" and name == "compiled"
+    assert n["defaultValue"] == 2 and n["parameterType"] == "NUMBER_INTEGER"
+    state, parameters, tasks = seen["typed"]
+    assert state == "SUCCEEDED" and parameters == {"word": "yo", "n": 5, "loud": False}
+    assert tasks == {"say": "SUCCEEDED", "condition-1": "SKIPPED"}
+    assert seen["wrong type"] == 400 and seen["own name"] == 409
+    *rest, run = seen["function"]
+    assert rest == ["SUCCEEDED", "compiled", "SUCCEEDED"] and seen["package"] == "SUCCEEDED"
+    old = served.json("GET", f"/apis/v1beta1/runs/{run}")
+    manifest = json.loads(old["pipeline_runtime"]["workflow_manifest"])
+    assert {n["displayName"] for n in manifest["status"]["nodes"].values()} >= {"say", "say-2"}
+    assert "pipelineInfo" in old["pipeline_runtime"]["pipeline_manifest"]
+
+
 @with_sdk
 def test_the_command_line_of_kfp_uploads_and_lists(served, folder, seen):
     kfp = [PYTHON.parent / "kfp", "--endpoint", served.url, "--output", "json"]

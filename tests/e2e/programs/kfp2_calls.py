@@ -12,6 +12,7 @@ import time
 
 import kfp_server_api
 from kfp import client as kfp_client
+from kfp import compiler, dsl
 
 FOLDER = sys.argv[1]
 seen = {}
@@ -135,6 +136,45 @@ def runs(c, e, hello, loop, endless):
                                     version_id=hello[1], params={"nobody": 1})
 
 
+@dsl.container_component
+def say(word: str, n: int, said: dsl.OutputPath(str)):
+    text = 'mkdir -p "$(dirname "$2")"; echo "$0 $1" > "$2"'
+    return dsl.ContainerSpec(image="alpine", command=["sh", "-ec", text], args=[word, n, said])
+
+
+@dsl.pipeline(name="compiled", description="by kfp 2")
+def compiled(word: str = "hi", n: int = 2, loud: bool = True):
+    first = say(word=word, n=n)
+    with dsl.If(loud == True):  # noqa: E712 (a condition of the pipeline)
+        say(word=first.outputs["said"], n=3)
+
+
+def packages(c, e):
+    """What needs a pipeline that this SDK compiled."""
+    p = c.upload_pipeline_from_pipeline_func(compiled, "compiled", description="a function")
+    v = c.upload_pipeline_version_from_pipeline_func(compiled, "again", pipeline_id=p.pipeline_id)
+    seen["compiled"] = [p.description, v.pipeline_spec["pipelineInfo"]["name"],
+                        v.pipeline_spec["root"]["inputDefinitions"]["parameters"]["n"]]
+    made = c.run_pipeline(e, "typed", pipeline_id=p.pipeline_id, version_id=v.pipeline_version_id,
+                          params={"word": "yo", "n": 5, "loud": False})
+    done = wait(c, made.run_id)
+    seen["typed"] = [done.state, done.runtime_config.parameters,
+                     {t.display_name: t.state for t in done.run_details.task_details
+                      if t.parent_task_id}]
+    seen["wrong type"] = refused(c.run_pipeline, e, "x", pipeline_id=p.pipeline_id,
+                                 version_id=v.pipeline_version_id, params={"n": "three"})[0]
+    sent = c.create_run_from_pipeline_func(compiled, arguments={"n": 7}, experiment_name="first")
+    done = wait(c, sent.run_id)
+    seen["function"] = [done.state, done.pipeline_spec["pipelineInfo"]["name"],
+                        {t.display_name: t.state for t in done.run_details.task_details}["say-2"],
+                        sent.run_id]
+    path = os.path.join(FOLDER, "compiled.yaml")
+    compiler.Compiler().compile(compiled, path)
+    sent = c.create_run_from_pipeline_package(path, experiment_name="first", enable_caching=False)
+    seen["package"] = wait(c, sent.run_id).state
+    seen["own name"] = refused(c.upload_pipeline, path)[0]      # "compiled": it is taken
+
+
 def recurring(c, e, hello):
     often = c.create_recurring_run(e, "often", interval_second=1, pipeline_id=hello[0],
                                    version_id=hello[1], params={"who": "tick"})
@@ -166,4 +206,5 @@ first, second, third = catalog(client)
 experiment = experiments(client)
 runs(client, experiment, first, second, third)
 recurring(client, experiment, first)
+packages(client, experiment)
 json.dump(seen, out, default=str)
