@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/json.h"
+#include "base/near.h"
 #include "pipelines/cache.h"
 #include "pipelines/catalog.h"
 #include "pipelines/flow.h"
@@ -190,6 +191,22 @@ static json_t *fit_value(const json_t *flow, const char *name, json_t *v)
     return value ? value : json_incref(v);
 }
 
+static int check_known(const json_t *flow, const char *name, struct err *err)
+{
+    struct near near = near_to(name);
+    json_t *input;
+    size_t i;
+
+    json_array_foreach(json_object_get(flow, "inputs"), i, input) {
+        if (!strcmp(text_of(input, "name"), name))
+            return 0;
+        near_try(&near, text_of(input, "name"));
+    }
+    return near.word ? err_set(err, ERR_INVALID, "the pipeline has no parameter \"%.100s\"; did you "
+                               "mean \"%.100s\"?", name, near.word)
+                     : err_set(err, ERR_INVALID, "the pipeline has no parameter \"%.100s\"", name);
+}
+
 /* Are these its parameters? The graph of a run knows. *out: as they count, an object. */
 static int fit_parameters(const struct run_request *q, const json_t *flow, json_t **out,
                           struct err *err)
@@ -199,9 +216,12 @@ static int fit_parameters(const struct run_request *q, const json_t *flow, json_
     const char *name;
     json_t *v;
 
-    json_object_foreach((json_t *)q->parameters, name, v)
+    json_object_foreach((json_t *)q->parameters, name, v) {
+        if (check_known(flow, name, err) < 0)
+            return -(int)err->code;
         if (json_object_set_new(fit, name, fit_value(flow, name, v)) < 0)
             return err_set(err, ERR_NOMEM, "no memory for parameters");
+    }
     const struct graph_run run = { .id = "check", .name = "check", .project = q->project,
                                    .parameters = fit, .created = 1 };
     if (run_graph_new(flow, &run, &g, err) < 0)

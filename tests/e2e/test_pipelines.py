@@ -87,6 +87,8 @@ def test_a_dag_runs_to_its_end_and_values_go_from_step_to_step(muster, server, t
     out = muster("apply", "-f", file, "--wait", "--param", "x=bye", "--json", env=server.env).stdout
     doc = json.loads(out)
     assert output(server, doc, "main.b", "out") == "bye!!" and doc["parameters"] == {"x": "bye"}
+    wrong = muster("apply", "-f", file, "--param", "y=1", env=server.env, check=False)
+    assert wrong.returncode and 'no parameter "y"' in wrong.stderr
     assert doc["done"] == doc["nodes"] == 3
 
 
