@@ -79,6 +79,55 @@ spec:
         END
 """.replace("PAGE", HTML).replace("DOCUMENT", json.dumps(UI))
 
+TYPED = """
+pipelineInfo: {name: typed}
+schemaVersion: 2.1.0
+sdkVersion: kfp-2.7.0
+root:
+  inputDefinitions:
+    parameters:
+      rows: {parameterType: NUMBER_INTEGER, defaultValue: 3}
+      shuffle: {parameterType: BOOLEAN, defaultValue: true}
+      layers: {parameterType: LIST, defaultValue: [8, 4]}
+  dag:
+    tasks:
+      judge:
+        taskInfo: {name: judge}
+        componentRef: {name: comp-judge}
+        inputs: {parameters: {rows: {componentInputParameter: rows}}}
+components:
+  comp-judge:
+    executorLabel: exec-judge
+    inputDefinitions: {parameters: {rows: {parameterType: NUMBER_INTEGER}}}
+    outputDefinitions:
+      artifacts:
+        verdict: {artifactType: {schemaTitle: system.ClassificationMetrics, schemaVersion: 0.0.1}}
+        notes: {artifactType: {schemaTitle: system.Markdown, schemaVersion: 0.0.1}}
+deploymentSpec:
+  executors:
+    exec-judge:
+      container:
+        image: alpine
+        command: [python3, -c]
+        args:
+        - |
+          import json, os, sys
+          outputs = json.loads(sys.argv[1])["outputs"]
+          verdict = outputs["artifacts"]["verdict"]["artifacts"][0]
+          verdict["metadata"] = json.loads(sys.argv[3])
+          for path, text in ((sys.argv[2], "# Typed notes"),
+                             (outputs["outputFile"], json.dumps({"artifacts": {"verdict": {"artifacts": [verdict]}}}))):
+              os.makedirs(os.path.dirname(path), exist_ok=True)
+              open(path, "w").write(text)
+        - "{{$}}"
+        - "{{$.outputs.artifacts['notes'].path}}"
+        - 'SAID'
+""".replace("SAID", json.dumps({
+    "confidenceMetrics": [{"confidenceThreshold": t, "falsePositiveRate": 1 - t, "recall": 1 - t * t}
+                          for t in (0, 0.5, 1)],
+    "confusionMatrix": {"annotationSpecs": [{"displayName": "yes"}, {"displayName": "no"}],
+                        "rows": [{"row": [41, 2]}, {"row": [3, 17]}]}}))
+
 
 @pytest.fixture(scope="module")
 def browser():
@@ -240,6 +289,7 @@ def test_what_a_step_left_is_shown_and_its_scripts_do_not_run(page, server, scre
         assert f.get_attribute("sandbox") == ""
     page.screenshot(path=screens / "artifacts.png", full_page=True)
     page.locator("iframe[title=page]").scroll_into_view_if_needed()
+    page.wait_for_timeout(300)      # a frame is painted later than it is there
     page.screenshot(path=screens / "page-in-a-frame.png")
     node = next(n for n in server.json("GET", f"/api/runs/default/{run['id']}/nodes")["nodes"]
                 if n["name"] == "main.report")
@@ -302,3 +352,26 @@ def test_three_hundred_nodes_do_not_overlap_and_fit_a_phone_in_the_dark(browser,
     server.json("POST", f"/api/runs/default/{run['id']}/terminate")
     page.context.close()
     assert not page.thrown
+
+
+def test_typed_parameters_and_the_metrics_of_a_classifier(page, server, screens, tmp_path):
+    package = tmp_path / "typed.yaml"
+    package.write_text(TYPED)
+    page.goto(f"{server.address}/#/pipelines")
+    page.set_input_files("input[type=file]", package)
+    page.click("header >> text=Create run")
+    assert page.input_value("#p-layers") == "[8,4]" and page.input_value("#p-shuffle") == "true"
+    page.fill("#p-rows", "many")
+    page.click("button:has-text('Start')")
+    page.wait_for_selector(".trouble:has-text('rows')")
+    page.fill("#p-rows", "5")
+    page.select_option("#p-shuffle", "false")
+    page.click("button:has-text('Start')")
+    page.wait_for_selector("header .state.succeeded")
+    page.locator("g.box", has_text="judge").click()
+    page.wait_for_selector(".matrix td:has-text('41')")
+    page.wait_for_selector(".roc .curve")
+    page.wait_for_selector(".markdown h3:has-text('Typed notes')")
+    page.screenshot(path=screens / "classifier.png")
+    run = server.json("GET", "/api/runs?text=typed")["runs"][0]
+    assert run["parameters"] == {"rows": 5, "shuffle": False, "layers": [8, 4]}
