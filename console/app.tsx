@@ -28,7 +28,8 @@ function page(hash: string) {
   const [where, ...parts] = hash.replace(/^#\/?/, '').split('/').map(decodeURIComponent);
   if (where === 'jobs' && parts.length === 2) return <OneJob project={parts[0]} name={parts[1]} />;
   if (where === 'compare') return <Compare ids={parts.join('/').split(',').map(decodeURIComponent)} />;
-  if (where === 'runs' && parts.length > 1) return <OneRun key={parts[1]} project={parts[0]} id={parts[1]} node={parts[2] ?? ''} />;
+  if (where === 'runs' && parts.length > 1)
+    return <OneRun key={parts[1]} project={parts[0]} id={parts[1]} node={parts[2] ?? ''} />;
   if (where === 'runs') return <Runs />;
   if (where === 'compare-runs') return <CompareRuns ids={parts.join('/').split(',').map(decodeURIComponent)} />;
   if (where === 'pipelines' && parts.length > 1) return <OnePipeline key={parts[1]} project={parts[0]} id={parts[1]} />;

@@ -104,8 +104,8 @@ function dataUrl(url: string): Promise<string> {
   return api.blob(url).then((b) => new Promise((done, fail) => {
     const head = b.slice(0, 8).text();
     head.then((h) => {
-      const type = h.includes('<') ? 'image/svg+xml' : h.includes('PNG') ? 'image/png' : h.startsWith('GIF') ? 'image/gif'
-        : h.startsWith('RIFF') ? 'image/webp' : 'image/jpeg';
+      const type = h.includes('<') ? 'image/svg+xml' : h.includes('PNG') ? 'image/png'
+        : h.startsWith('GIF') ? 'image/gif' : h.startsWith('RIFF') ? 'image/webp' : 'image/jpeg';
       const reader = new FileReader();
       reader.onload = () => done(String(reader.result).replace(/^data:[^;,]*/, `data:${type}`));
       reader.onerror = () => fail(reader.error);
@@ -125,7 +125,8 @@ function json(text: string): any {
 
 function table(text: string): string[][] | null {
   const rows = parseCsv(text.endsWith('\n') ? text : `${text}\n`, ROWS);
-  return rows.length > 1 && rows[0].length > 1 && rows.slice(0, 5).every((r) => r.length === rows[0].length) ? rows : null;
+  const even = rows.slice(0, 5).every((r) => r.length === rows[0].length);
+  return rows.length > 1 && rows[0].length > 1 && even ? rows : null;
 }
 
 function look(art: Artifact, name: string, at: Place, head: string): ComponentChildren {
@@ -158,7 +159,8 @@ export function ArtifactView({ name, art, at }: { name: string; art: Artifact; a
   const { value, error } = useLoaded(() => headOf(art, url), [art.uri, art.size]);
   const scalars = plain(art.metadata);
   return <div class="artifact preview">
-    <header class="bar"><h3>{name}</h3><span class="faint">{(art.type ?? '').replace('system.', '')} {bytes(art.size ?? 0)}
+    <header class="bar"><h3>{name}</h3>
+      <span class="faint">{(art.type ?? '').replace('system.', '')} {bytes(art.size ?? 0)}
       {art.dir ? ', a directory' : ''}</span>
       <a class="right" href={url} download={art.dir ? `${name}.tar` : name}>Download</a></header>
     {scalars.length > 0 && <table class="list"><tbody>{scalars.map(([k, v]) =>

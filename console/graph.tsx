@@ -11,7 +11,8 @@ const SIGN: Record<string, string> = { Pending: '○', Running: '◐', Succeeded
 interface Seen { x: number; y: number; k: number }       // what the middle shows, and how large
 
 const short = (text: string, n: number) => text.length > n ? `${text.slice(0, n - 1)}…` : text;
-const count = (i: Item) => i.group === 'loop' ? `×${i.inner}` : i.group === 'retry' ? `${i.inner} tries` : `${i.inner}`;
+const count = (i: Item) => i.group === 'loop' ? `×${i.inner}`
+  : i.group === 'retry' ? `${i.inner} tries` : `${i.inner}`;
 
 function spoken(i: Item) {
   const inside = i.group ? `, ${i.group} of ${i.inner}, ${i.folded ? 'folded' : 'unfolded'}` : '';
@@ -167,8 +168,8 @@ export function Graph({ drawing, selected, choose }: { drawing: Drawing; selecte
           selected={i.key === selected} first={i.key === first} choose={pick} />)}
       </g>
     </svg>
-    {seen.k > 1.1 * whole.k && placed.at.length > 0 && <Overview drawing={drawing} placed={placed} seen={seen} view={size}
-      go={(x, y) => setMoved({ x, y, k: seen.k })} />}
+    {seen.k > 1.1 * whole.k && placed.at.length > 0 && <Overview drawing={drawing} placed={placed}
+      seen={seen} view={size} go={(x, y) => setMoved({ x, y, k: seen.k })} />}
     <div class="zoom"><button aria-label="larger" onClick={() => zoom(1.3)}>+</button>
       <button aria-label="smaller" onClick={() => zoom(1 / 1.3)}>−</button>
       <button aria-label="all of it" onClick={() => setMoved(whole)}>□</button></div>

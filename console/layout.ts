@@ -157,7 +157,8 @@ function arrange(boxes: Box[], edges: Edge[], view: Box, right: boolean): Layout
     const a = start[g.layer[u]] + (u < boxes.length ? along(u) : width[g.layer[u]]), b = start[g.layer[v]];
     const half = (start[g.layer[v]] + start[g.layer[v] - 1] + width[g.layer[v] - 1]) / 2;
     const far = start[g.layer[v] - 1] + width[g.layer[v] - 1];      // past the longest of its layer
-    const d = `M${point(a, cross[u])}L${point(far, cross[u])}C${point(half, cross[u])} ${point(half, cross[v])} ${point(b, cross[v])}`;
+    const curve = `C${point(half, cross[u])} ${point(half, cross[v])} ${point(b, cross[v])}`;
+    const d = `M${point(a, cross[u])}L${point(far, cross[u])}${curve}`;
     lines.push({ d, to: v < boxes.length ? v : -1 });
   }));
   for (let v = boxes.length; v < cross.length; v++) {

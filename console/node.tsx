@@ -75,7 +75,8 @@ export function NodePanel({ run, item, close }: { run: Run; item: Item; close: (
     <p class="faint path">{item.key}{item.template ? ` · ${item.template}` : ''}</p>
     {item.when && <p class="faint">when <code>{item.when}</code></p>}
     {item.group && <p>{item.done} of {item.inner} {item.group === 'retry' ? 'attempts' : item.group === 'loop'
-      ? 'iterations' : 'tasks'} have ended. <span class="faint">Another click {item.folded ? 'unfolds' : 'folds'} it.</span></p>}
+      ? 'iterations' : 'tasks'} have ended.
+      <span class="faint"> Another click {item.folded ? 'unfolds' : 'folds'} it.</span></p>}
     {item.node ? <Begun key={item.node.id} run={run} node={item.node} />
       : <Empty>It has not begun.</Empty>}
   </aside>;

@@ -103,7 +103,8 @@ function Versions({ pipeline, versions, shown, choose, changed }: { pipeline: Pi
 }
 
 function Shape({ pipeline, version }: { pipeline: Pipeline; version: Version }) {
-  const { value: flow, error } = useLoaded(() => api.versionFlow(pipeline.project, pipeline.id, version.id), [version.id]);
+  const { value: flow, error } = useLoaded(
+    () => api.versionFlow(pipeline.project, pipeline.id, version.id), [version.id]);
   const [turned, setTurned] = useState<Set<string>>(new Set());
   const [text, setText] = useState('');
   const drawing = useMemo(() => flow ? draw(flow, [], turned) : null, [flow, turned]);
@@ -117,8 +118,7 @@ function Shape({ pipeline, version }: { pipeline: Pipeline; version: Version }) 
     {drawing && <Graph drawing={drawing} selected="" choose={choose} />}
     {version.inputs?.length > 0 && <><h2>Parameters</h2><table class="list values"><tbody>{version.inputs.map((i) =>
       <tr><td>{i.name}</td><td class="faint">{i.type.toLowerCase()}</td>
-        <td><code>{i.default === undefined ? '' : typeof i.default === 'string' ? i.default : JSON.stringify(i.default)}</code>
-        </td></tr>)}</tbody></table></>}
+        <td><code>{typeof i.default === 'string' ? i.default : JSON.stringify(i.default) ?? ''}</code></td></tr>)}</tbody></table></>}
     <details onToggle={(e) => { if (e.currentTarget.open && !text)
       api.versionText(pipeline.project, pipeline.id, version.id).then(setText); }}>
       <summary><h2>Source</h2></summary><pre>{text}</pre></details>
@@ -184,7 +184,8 @@ export function OneExperiment({ project, id }: { project: string; id: string }) 
   const [said, setSaid] = useState('');
   if (error && !e) return <main><Trouble error={error} /></main>;
   if (!e) return <main><Empty>…</Empty></main>;
-  const archive = () => api.experimentDo(project, id, e.archived ? 'unarchive' : 'archive').then(again, (x) => setSaid(x.message));
+  const archive = () => api.experimentDo(project, id, e.archived ? 'unarchive' : 'archive')
+    .then(again, (x) => setSaid(x.message));
   const remove = () => {
     if (confirm(`Delete experiment ${e.name}? Its runs stay.`))
       api.removeExperiment(project, id).then(() => { location.hash = '#/experiments'; }, (x) => setSaid(x.message));

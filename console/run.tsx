@@ -6,7 +6,7 @@ import { Graph } from './graph';
 import { NodePanel, took } from './node';
 import { clock, Empty, span, State, Trouble, useLoaded } from './view';
 
-const PAUSE_MS = 150;           // between two looks at the nodes, however much happens
+const PAUSE_MS = 150;           // between two looks at the nodes, however much happens; longer for many
 const BARS_MAX = 500;
 
 export const runLink = (r: { project: string; id: string }, node = '') =>
@@ -20,15 +20,17 @@ function useRun(project: string, id: string) {
   const [error, setError] = useState<ApiError | null>(null);
   const [round, setRound] = useState(0);
   useEffect(() => {
-    let live = true, asked = false, again = false;
+    let live = true, asked = false, again = false, many = 0;
     const look = async () => {
       if (asked) { again = true; return; }
       asked = true;
       try {
         const found = (await api.nodes(project, id, '1')).nodes;
         if (live) setNodes(found);
+        many = found.length;
       } catch (e) { if (live) setError(e as ApiError); }
-      setTimeout(() => { asked = false; if (again && live) { again = false; look(); } }, PAUSE_MS);
+      setTimeout(() => { asked = false; if (again && live) { again = false; look(); } },
+                 PAUSE_MS + many / 5);
     };
     api.run(project, id).then((r) => { if (live) { setRun(r); look(); } }, (e) => { if (live) setError(e); });
     const stop = follow(api.watchUrl(project, id), (doc: Run) => { if (live) { setRun(doc); look(); } });
@@ -97,7 +99,8 @@ function Buttons({ run, again, say }: { run: Run; again: () => void; say: (text:
     {!run.ended && <button class="danger" disabled={run.state === 'terminating'} onClick={act('terminate')}>
       Terminate</button>}
     {failed && <button onClick={act('retry')}>Retry what failed</button>}
-    <a class="button" href={`#/start/run/${encodeURIComponent(run.project)}/${encodeURIComponent(run.id)}`}>Run again</a>
+    <a class="button" href={`#/start/run/${encodeURIComponent(run.project)}/${encodeURIComponent(run.id)}`}>
+      Run again</a>
     {!!run.ended && <button onClick={act(run.archived ? 'unarchive' : 'archive')}>
       {run.archived ? 'Unarchive' : 'Archive'}</button>}
     {!!run.ended && <button class="danger" onClick={remove}>Delete</button>}

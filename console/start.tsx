@@ -26,12 +26,15 @@ const textOf = (v: any) => v === undefined || v === null ? '' : typeof v === 'st
 
 /* As its type wants it; undefined: left out. */
 function valueOf(input: Input, text: string, argo: boolean): any {
-  if (argo || input.type === 'STRING') return text === '' && input.default === undefined && input.optional ? undefined : text;
+  if (argo || input.type === 'STRING')
+    return text === '' && input.default === undefined && input.optional ? undefined : text;
   if (text.trim() === '') return undefined;
   if (input.type === 'BOOLEAN') return text === 'true';
   let value;
-  try { value = JSON.parse(text); } catch { throw new Error(`${input.name}: "${text}" is not ${input.type.toLowerCase()}`); }
-  if (input.type.startsWith('NUMBER') && typeof value !== 'number') throw new Error(`${input.name}: "${text}" is no number`);
+  try { value = JSON.parse(text); }
+  catch { throw new Error(`${input.name}: "${text}" is no ${input.type.toLowerCase()}`); }
+  if (input.type.startsWith('NUMBER') && typeof value !== 'number')
+    throw new Error(`${input.name}: "${text}" is no number`);
   return value;
 }
 

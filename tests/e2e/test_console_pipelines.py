@@ -17,16 +17,18 @@ QUIET = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "-
 expect = playwright.expect
 
 UI = {"outputs": [
-    {"type": "markdown", "storage": "inline", "source": "# Well done\n\n| a | b |\n|---|---|\n| 1 | 2 |\n"
+    {"type": "markdown", "storage": "inline",
+     "source": "# Well done\n\n| a | b |\n|---|---|\n| 1 | 2 |\n"
      "<img src=x onerror=\"document.title='owned'\">"},
     {"type": "confusion_matrix", "format": "csv", "storage": "inline", "labels": ["cat", "dog"],
      "source": "cat,cat,7\ncat,dog,1\ndog,cat,2\ndog,dog,9\n"},
     {"type": "roc", "format": "csv", "storage": "inline", "source": "0,0,1\n0.1,0.8,0.5\n1,1,0\n",
      "schema": [{"name": "fpr"}, {"name": "tpr"}, {"name": "threshold"}]},
-    {"type": "web-app", "storage": "inline", "source": "<b>inline page</b><script>top.document.title="
-     "'owned'</script>"}]}
-HTML = ("<!doctype html><body><h1 id=said>static</h1><script>document.getElementById('said').textContent"
-        " = 'it ran'; top.document.title = 'owned'; fetch('/api/jobs')</script>")
+    {"type": "web-app", "storage": "inline",
+     "source": "<b>inline page</b><script>top.document.title='owned'</script>"}]}
+HTML = ("<!doctype html><body><h1 id=said>static</h1><script>"
+        "document.getElementById('said').textContent = 'it ran';"
+        " top.document.title = 'owned'; fetch('/api/jobs')</script>")
 SHAPE = """
 apiVersion: argoproj.io/v1alpha1
 kind: Workflow
@@ -46,7 +48,8 @@ spec:
       - {name: never, template: prepare, dependencies: [prepare], when: '1 == 2'}
       - {name: report, template: report, dependencies: [each, flaky]}
   - name: prepare
-    container: {image: alpine, command: [sh, -c], args: ['echo preparing; sleep {{workflow.parameters.pause}}']}
+    container: {image: alpine, command: [sh, -c],
+                args: ['echo preparing; sleep {{workflow.parameters.pause}}']}
   - name: say
     inputs: {parameters: [{name: m}]}
     container: {image: alpine, command: [sh, -c], args: ['echo colour {{inputs.parameters.m}}']}
@@ -67,8 +70,8 @@ spec:
       command: [sh]
       source: |
         echo 'the rate is {{workflow.parameters.rate}}'
-        printf '{"metrics": [{"name": "accuracy", "numberValue": %s}]}' '{{workflow.parameters.rate}}' \\
-          > /tmp/metrics.json
+        printf '{"metrics": [{"name": "accuracy", "numberValue": %s}]}' \\
+          '{{workflow.parameters.rate}}' > /tmp/metrics.json
         printf 'name,number\\nada,1\\n' > /tmp/table.csv
         for i in 1 2 3 4; do echo "{\\"step\\": $i, \\"loss\\": $i}" >> /tmp/metrics.jsonl; done
         cat > /tmp/page.html <<'END'
@@ -115,16 +118,16 @@ deploymentSpec:
           outputs = json.loads(sys.argv[1])["outputs"]
           verdict = outputs["artifacts"]["verdict"]["artifacts"][0]
           verdict["metadata"] = json.loads(sys.argv[3])
-          for path, text in ((sys.argv[2], "# Typed notes"),
-                             (outputs["outputFile"], json.dumps({"artifacts": {"verdict": {"artifacts": [verdict]}}}))):
+          said = json.dumps({"artifacts": {"verdict": {"artifacts": [verdict]}}})
+          for path, text in ((sys.argv[2], "# Typed notes"), (outputs["outputFile"], said)):
               os.makedirs(os.path.dirname(path), exist_ok=True)
               open(path, "w").write(text)
         - "{{$}}"
         - "{{$.outputs.artifacts['notes'].path}}"
         - 'SAID'
 """.replace("SAID", json.dumps({
-    "confidenceMetrics": [{"confidenceThreshold": t, "falsePositiveRate": 1 - t, "recall": 1 - t * t}
-                          for t in (0, 0.5, 1)],
+    "confidenceMetrics": [{"confidenceThreshold": t, "falsePositiveRate": 1 - t,
+                           "recall": 1 - t * t} for t in (0, 0.5, 1)],
     "confusionMatrix": {"annotationSpecs": [{"displayName": "yes"}, {"displayName": "no"}],
                         "rows": [{"row": [41, 2]}, {"row": [3, 17]}]}}))
 
@@ -223,7 +226,8 @@ def test_from_the_upload_to_green_and_two_runs_compared(page, server, screens, t
 
     page.click("header >> text=Run again")
     page.wait_for_selector("h1:has-text('Run again')")
-    assert page.input_value("#p-pause") == "1.5" and page.input_value("#run-experiment") == "colours"
+    assert page.input_value("#p-pause") == "1.5"
+    assert page.input_value("#run-experiment") == "colours"
     page.fill("#run-name", "second")
     page.fill("#p-rate", "0.7")
     page.fill("#p-pause", "0")
@@ -282,7 +286,8 @@ def test_what_a_step_left_is_shown_and_its_scripts_do_not_run(page, server, scre
     page.wait_for_selector(".panel .plot canvas")       # the numbers that it left in its files
     frame = page.frame_locator("iframe[title=page]")
     expect(frame.locator("#said")).to_have_text("static")
-    expect(page.frame_locator("iframe[title='page of the step']").locator("b")).to_have_text("inline page")
+    inline = page.frame_locator("iframe[title='page of the step']")
+    expect(inline.locator("b")).to_have_text("inline page")
     assert page.title() == "muster" and not page.locator(".markdown img").count()
     assert not [s for s in said if s.endswith("/api/jobs")]
     for f in page.locator("iframe").all():
@@ -325,10 +330,41 @@ def test_what_cannot_run_is_told_where_it_was_uploaded(page, server, tmp_path):
     expect(page.locator(".trouble")).to_contain_text("nobody")
 
 
+def test_numbers_on_a_volume_are_those_of_the_step_that_mounts_it(server):
+    text = SHAPE.split("  templates:")[0].replace("  onExit: bye\n", "") + """
+  volumeClaimTemplates:
+  - metadata: {name: work}
+    spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}
+  templates:
+  - name: main
+    container:
+      image: alpine
+      command: [sh, -c]
+      args:
+      - |
+        mkdir /mnt/logs
+        echo '{"step": 1, "loss": 2.5}' > /mnt/logs/metrics.jsonl
+        sleep 600
+      volumeMounts: [{name: work, mountPath: /mnt}]
+"""
+    run = begin(server, text, wait=False)
+    at, end = f"/api/runs/default/{run['id']}", time.monotonic() + 20
+    while True:                                         # while it runs: a claim goes with its run
+        node = server.json("GET", f"{at}/nodes?brief=1")["nodes"][0]
+        found = server.json("GET", f"{at}/nodes/{node['id']}/scalars")
+        if found:
+            break
+        assert time.monotonic() < end, node
+        time.sleep(0.05)
+    assert [p[1:] for p in found["logs/loss"]] == [[1, 2.5]] and "outputs" not in node
+    server.json("POST", f"{at}/terminate")
+
+
 def test_three_hundred_nodes_do_not_overlap_and_fit_a_phone_in_the_dark(browser, server, screens):
     tasks = [{"name": "t0", "template": "t"}]
     for i in range(1, 300):
-        tasks.append({"name": f"t{i}", "template": "t", "dependencies": [f"t{i // 3}", f"t{i // 7}"]})
+        tasks.append({"name": f"t{i}", "template": "t",
+                      "dependencies": [f"t{i // 3}", f"t{i // 7}"]})
     wide = {"apiVersion": "argoproj.io/v1alpha1", "kind": "Workflow", "metadata": {"name": "wide"},
             "spec": {"entrypoint": "main", "templates": [
                 {"name": "main", "dag": {"tasks": tasks}}, {"name": "t", "suspend": {}}]}}
