@@ -3,7 +3,7 @@ import os
 import subprocess
 
 import pytest
-from test_driver import data, job  # noqa: F401 (fixtures)
+from test_driver import cgroups, data, job  # noqa: F401 (fixtures)
 
 
 @pytest.fixture
@@ -114,3 +114,13 @@ def test_an_image_of_python_has_one_on_its_path(job):  # noqa: F811
     a = job(command, image="python:3.7", step={})
     assert a.text("o").splitlines()[-1] == "True", a.text()
     assert "python:3.7" in a.text().splitlines()[0] and a.exit["code"] != 0
+
+
+def test_muster_is_on_its_path(job):  # noqa: F811
+    assert job("muster --version", step={}).text("o").startswith("muster ")
+
+
+@pytest.mark.skipif(not cgroups(), reason="no control groups may be made here")
+def test_what_it_did_not_ask_for_is_no_limit(job):  # noqa: F811
+    busy = "timeout 1 sh -c 'while :; do :; done'"
+    assert job(busy, resources={"cpu": 0.02}, step={"share": True}).exit["cpu_s"] > 0.08
