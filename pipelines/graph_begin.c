@@ -127,7 +127,9 @@ static char *iteration_name(const struct vertex *group, int index, const json_t 
     const char *key;
     json_t *v;
 
-    if (json_is_object(item)) {
+    if (json_object_get(item, "uri") && json_object_get(item, "name")) {
+        buf_text(&shown, json_string_value(json_object_get(item, "name")));     /* an artifact */
+    } else if (json_is_object(item)) {
         /* jansson keeps the order of insertion: sorted by writing and reading it */
         OWN_MEM char *dump = json_dumps(item, JSON_COMPACT | JSON_SORT_KEYS);
         OWN_JSON json_t *again = dump ? json_loads(dump, 0, NULL) : NULL;

@@ -268,7 +268,9 @@ static int parameter_in(const struct scope *s, const json_t *arguments, const js
         if (value_get(&own, fallback, &v, err) < 0)
             return err_add(err, "default of parameter \"%s\"", name);
     }
-    if (!v && (s->g->ir ? !argument || json_is_true(json_object_get(doc, "optional")) : false))
+    /* kfp: what the dag was not given itself is nothing, and goes on as that. */
+    if (!v && s->g->ir && (!argument || json_object_get(argument, "input") ||
+                           json_is_true(json_object_get(doc, "optional"))))
         return 0;
     if (!v)
         return err_set(err, ERR_INVALID, "parameter \"%s\" of template \"%s\" %s and has no "

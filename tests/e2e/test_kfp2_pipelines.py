@@ -21,11 +21,13 @@ def served(muster, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def runs(served, tmp_path_factory):
+def runs(muster, served, tmp_path_factory):
     """Name to {"state", and "nodes": by name}."""
     folder = tmp_path_factory.mktemp("client")
     served.json("POST", "/storage/v1/b?project=default", {"name": "given"})
     served.call("POST", "/upload/storage/v1/b/given/o?uploadType=media&name=given.txt", b"outside")
+    muster("secret", "set", "hidden.word", input="open", env=served.env)
+    muster("config", "set", "settings.number", input="7", env=served.env)
     env = {**os.environ, **served.client_env(), "HOME": str(folder), "PYTHONWARNINGS": "ignore"}
     done = subprocess.run([PYTHON, PROGRAM, folder, "given"], env=env, cwd=folder, text=True,
                           capture_output=True, timeout=240, preexec_fn=die_with_parent)
@@ -88,6 +90,13 @@ def test_loops_are_nested_and_collected(runs):
     assert json.loads(said["pairs"]) == ["1x", "2y"]
     assert json.loads(said["none"]) == []
     assert json.loads(said["constant"]) == [1, 3, "x"]
+
+
+def test_a_loop_may_be_over_artifacts(runs):
+    given = {name: n["outputs"]["parameters"]["out"] for name, n in good(runs["files"]).items()
+             if n["task"] == "words"}
+    assert given == {"root.for-loop-1(0:data).words": "a|<f> none\n",
+                     "root.for-loop-1(1:data).words": "b|<f> none\n"}
 
 
 def test_an_exit_handler_hears_how_it_ended_after_all_attempts(runs):

@@ -189,6 +189,19 @@ def loops(n: int = 3, pairs: list = [{"a": 1, "b": "x"}, {"a": 2, "b": "y"}],
     text_of(values=dsl.Collected(y.outputs["out"])).set_display_name("none")
 
 
+@dsl.pipeline
+def letters() -> NamedTuple("Letters", ds=List[Dataset]):
+    with dsl.ParallelFor(["a", "b"]) as i:
+        w = write(text=i)
+    return NamedTuple("Letters", ds=List[Dataset])(ds=dsl.Collected(w.outputs["data"]))
+
+
+@dsl.pipeline(name="files")
+def files():
+    with dsl.ParallelFor(letters().outputs["ds"]) as d:
+        words(first="f", data=d)
+
+
 @dsl.pipeline(name="ending")
 def ending(word: str = "so"):
     end = at_the_end(word=word)
@@ -199,10 +212,10 @@ def ending(word: str = "so"):
 
 
 @dsl.pipeline(name="containers")
-def containers():
+def containers(third: Optional[str] = None):
     given = dsl.importer(artifact_uri=f"gs://{BUCKET}/given.txt", artifact_class=dsl.Dataset,
                          metadata={"from": "outside"})
-    words(first="1", second="2", data=given.output)
+    words(first="1", second="2", third=third, data=given.output)
     e = environment().set_env_variable("WORD", "from outside").set_cpu_limit("500m")
     e.set_memory_limit("256Mi").set_display_name("environment")
     say(text=dsl.PIPELINE_JOB_NAME_PLACEHOLDER).set_display_name("name")
@@ -222,14 +235,19 @@ def with_volume():
         return dsl.ContainerSpec(image="alpine", command=["sh", "-ec", text])
 
     @dsl.pipeline(name="volume")
-    def volume():
+    def volume(settings: str = "settings"):
         v = kubernetes.CreatePVC(pvc_name_suffix="-data", access_modes=["ReadWriteOnce"],
                                  size="1Gi", storage_class_name="standard")
         a = shell(text="echo kept > /data/file").set_caching_options(False)
         kubernetes.mount_pvc(a, pvc_name=v.outputs["name"], mount_path="/data")
-        b = shell(text="grep kept /data/file && [ $NODE ]").set_caching_options(False).after(a)
+        b = shell(text="grep kept /data/file && [ $NODE ] && [ $WORD$NUMBER = open7 ] && "
+                       "grep 7 /settings/number").set_caching_options(False).after(a)
         kubernetes.mount_pvc(b, pvc_name=v.outputs["name"], mount_path="/data")
         kubernetes.use_field_path_as_env(b, env_name="NODE", field_path="metadata.name")
+        kubernetes.use_secret_as_env(b, secret_name="hidden", secret_key_to_env={"word": "WORD"})
+        kubernetes.use_config_map_as_env(b, config_map_name="settings",
+                                         config_map_key_to_env={"number": "NUMBER"})
+        kubernetes.use_config_map_as_volume(b, config_map_name=settings, mount_path="/settings")
         kubernetes.DeletePVC(pvc_name=v.outputs["name"]).after(b)
 
     return volume
@@ -239,7 +257,7 @@ def main():
     c = kfp_client.Client(host=os.environ["KF_PIPELINES_ENDPOINT"],
                           existing_token=os.environ.get("KFP_TOKEN"))
     todo = [("types", types, {}), ("artifacts", artifacts, {}), ("loops", loops, {}),
-            ("ending", ending, {}), ("containers", containers, {}),
+            ("files", files, {}), ("ending", ending, {}), ("containers", containers, {}),
             ("heads", branches, {"coin": "heads"}), ("tails", branches, {"coin": "tails", "n": 2}),
             ("edge", branches, {"coin": "edge"}), ("cached", cached, {"text": "a"})]
     try:
