@@ -103,7 +103,8 @@ function one(w: Work, task: Task, key: string, node: Node | undefined, above: st
   const turns = node ? w.kids.get(node.id) ?? [] : [];
   return group(w, { key, label, phase: node?.phase ?? '', node, template: task.template, when: task.when,
                     group: 'loop', inner: turns.length, done: turns.filter(ended).length }, false,
-    () => turns.map((n) => body(w, { key: n.name, label: n.display, phase: n.phase, node: n,
+    () => !node ? [body(w, { key: `${key}()`, label: `each of ${label}`, phase: '', template: task.template }, above)]
+      : turns.map((n) => body(w, { key: n.name, label: n.display, phase: n.phase, node: n,
                                      template: task.template }, above)));
 }
 

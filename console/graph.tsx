@@ -11,7 +11,7 @@ const SIGN: Record<string, string> = { Pending: '○', Running: '◐', Succeeded
 interface Seen { x: number; y: number; k: number }       // what the middle shows, and how large
 
 const short = (text: string, n: number) => text.length > n ? `${text.slice(0, n - 1)}…` : text;
-const count = (i: Item) => i.group === 'loop' ? `×${i.inner}`
+const count = (i: Item) => i.group === 'loop' ? (i.node ? `×${i.inner}` : 'loop')
   : i.group === 'retry' ? `${i.inner} tries` : `${i.inner}`;
 
 function spoken(i: Item) {

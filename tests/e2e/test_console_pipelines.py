@@ -201,6 +201,8 @@ def test_from_the_upload_to_green_and_two_runs_compared(page, server, screens, t
     page.set_input_files("input[type=file]", package)
     page.wait_for_selector("h1:has-text('shape')")
     has_phase(page, "main.report", "Waiting")           # the graph of what would run
+    box(page, "main.each").click()
+    expect(box(page, "main.each()")).to_contain_text("each of each")
     page.screenshot(path=screens / "pipeline.png")
 
     page.click("header >> text=Create run")
