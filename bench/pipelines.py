@@ -65,6 +65,12 @@ class Runs(server.Muster):
         begin = time.time()
         return self.wait(conn, self.begin(conn, doc))["ended"] - begin
 
+    def processor(self):
+        """Seconds that the server has used; less disturbed by others than the clock."""
+        with open(f"/proc/{self.process.pid}/stat") as f:
+            words = f.read().rsplit(")", 1)[1].split()
+        return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
+
     def ends(self, conn, run):
         """When each step ended."""
         nodes = self.call(conn, "GET", f"/api/runs/default/{run}/nodes")["nodes"]
@@ -109,6 +115,12 @@ def steps():
         server.row("fan, a step", of_fan, bare, "ms", "<= 10 ms", of_fan <= 0.010, less=True)])
 
 
+def slope(used):
+    """Seconds of processor a step, of (steps done, seconds used)."""
+    (n, a), (m, b) = used[0], used[-1]
+    return (b - a) / max(m - n, 1)
+
+
 def many():
     with serving() as m:
         conn = m.connect()
@@ -116,20 +128,26 @@ def many():
         before = most = m.memory()
         begin = time.time()
         run = m.begin(conn, chain(MANY))
-        taken = time.time() - begin
-        while not m.call(conn, "GET", f"/api/runs/default/{run}").get("ended"):
+        taken, used = time.time() - begin, []
+        while not (doc := m.call(conn, "GET", f"/api/runs/default/{run}")).get("ended"):
             most = max(most, m.memory())
+            used.append((doc["done"], m.processor()))
             time.sleep(0.1)
         m.wait(conn, run)
         ends = m.ends(conn, run)
     tenth = MANY // 10
     first, last = (ends[tenth] - ends[0]) / tenth, (ends[-1] - ends[-1 - tenth]) / tenth
     node = (most - before) / MANY
+    early, late = (slope(u) for u in (
+        [u for u in used if u[0] <= tenth], [u for u in used if u[0] >= MANY - tenth]))
     sides.table(f"a chain of {MANY:,} steps", [
         ("taken and checked", f"{taken * 1000:.0f} ms", "-", "-", "", None),
         server.row(f"each of the first {tenth:,}", first, None, "ms", "<= 10 ms", first <= 0.010),
         server.row(f"each of the last {tenth:,}", last, None, "ms", "as the first",
                    last <= first * 1.1),
+        server.row("server's processor time, the first", early, None, "ms"),
+        server.row("server's processor time, the last", late, None, "ms", "as the first",
+                   late <= early * 1.1),
         ("server's memory a node", f"{node / 1024:.1f} kB", "-", "-", "", None)])
 
 
