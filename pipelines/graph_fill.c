@@ -1,4 +1,4 @@
-/* pipelines/graph_fill.c - constants of kfp 2 with {{$...}} placeholders in them, and parts of values
+/* pipelines/graph_fill.c - constants of kfp 2 with placeholders, and parts of values
  *
  * {"fill": constant, "with": {name: VALUE}}: {{$.inputs.parameters['name']}} in any of its texts is
  * replaced; a text that is one placeholder and nothing else becomes the value with its type.

@@ -170,12 +170,14 @@ static int put_definitions(struct ir *c, const struct value *component, const ch
     bool input = *to == 'i';
 
     ir_put(c, body, to, json_pack("{s:o, s:o}", "parameters", ps, "artifacts", as));
-    if (ir_map(c, component, key, &map) < 0 || (map && ir_keys(c, map, "parameters artifacts", "") < 0) ||
+    if (ir_map(c, component, key, &map) < 0 ||
+        (map && ir_keys(c, map, "parameters artifacts", "") < 0) ||
         ir_map(c, map, "parameters", &parameters) < 0 ||
         ir_map(c, map, "artifacts", &artifacts) < 0)
         return -(int)c->err->code;
-    return put_parameters(c, parameters, input, ps) < 0 || put_artifacts(c, artifacts, input, as) < 0
-               ? -(int)c->err->code : 0;
+    if (put_parameters(c, parameters, input, ps) < 0)
+        return -(int)c->err->code;
+    return put_artifacts(c, artifacts, input, as);
 }
 
 /* ------------------------------------------------------------ components */
@@ -211,7 +213,8 @@ static int seconds_of(struct ir *c, const struct value *map, const char *key, js
 /* What the task says of how its template is to run. */
 static int task_manner(struct ir *c, const struct value *task, json_t *body)
 {
-    const struct value *retry = ir_get(task, "retryPolicy"), *cache = ir_get(task, "cachingOptions");
+    const struct value *retry = ir_get(task, "retryPolicy");
+    const struct value *cache = ir_get(task, "cachingOptions");
     const struct value *age = ir_get(cache, "maxCacheStaleness");
 
     if (retry) {

@@ -1,8 +1,8 @@
 /* pipelines/ir_platform.c - the second document of a package: volumes, secrets, config maps
  *
  * It speaks of executors, but names of volumes and secrets may be outputs of tasks. Such a name is
- * an input of the step that its component does not declare, STEPS_IR_HIDDEN and a number; the task gives
- * it. Both sides walk the same lists in the same order.
+ * an input of the step that its component does not declare, STEPS_IR_HIDDEN and a number; the task
+ * gives it. Both sides walk the same lists in the same order.
  */
 #include <string.h>
 

@@ -28,7 +28,8 @@ static int check_text(struct ir *c, const struct value *component, const struct 
             return ir_refuse(c, v, "\"%.*s\" is no placeholder that is known here",
                              n < 200 ? (int)n : 200, p);
         for (size_t i = 0; i < sizeof in / sizeof in[0]; i++)
-            if (in[i].kind == ref.kind && !ir_declared(component, in[i].where, in[i].what, ref.name))
+            if (in[i].kind == ref.kind &&
+                !ir_declared(component, in[i].where, in[i].what, ref.name))
                 return ir_refuse(c, v, "the component has no %s \"%.64s\"",
                                  in[i].where[0] == 'i' ? "input" : "output", ref.name);
     }

@@ -34,7 +34,8 @@ static int put_loop(struct ir *c, const struct ir_dag *d, const struct value *t,
     const struct value *of_artifacts = ir_get(t, "artifactIterator");
     const struct value *it = of_values ? of_values : of_artifacts, *items;
     const struct value *policy = ir_get(t, "iteratorPolicy");
-    const struct value *inputs = ir_get(ir_get(t, "inputs"), of_values ? "parameters" : "artifacts");
+    const struct value *inputs = ir_get(ir_get(t, "inputs"),
+                                        of_values ? "parameters" : "artifacts");
     const char *item, *from;
     json_t *value = NULL;
 
@@ -75,8 +76,8 @@ static int put_loop(struct ir *c, const struct ir_dag *d, const struct value *t,
 
 /* ------------------------------------------------------------ a task */
 
-/* In texts that are put together (f"{item.a}") the SDK speaks of an item one level too early: a loop
- * is given its own item's part, and the item of a loop within it, as inputs that there are not. */
+/* In texts that are put together (f"{item.a}") the SDK speaks of an item one level too early: a
+ * loop is given its own item's part, and the item of a loop within it, as inputs that there are not. */
 static bool too_early(const struct ir_dag *d, const struct value *v)
 {
     const struct value *from = ir_get(v, "componentInputParameter");

@@ -283,7 +283,8 @@ int ir_parameter(struct ir *c, const struct ir_dag *d, const struct value *task,
                       "parameterExpressionSelector", "") < 0)
         return -(int)c->err->code;
     if (constant) {
-        const struct value *k = constant->kind == VALUE_MAP ? value_find(constant, "constant") : NULL;
+        const struct value *k = constant->kind == VALUE_MAP ? value_find(constant, "constant")
+                                                            : NULL;
         rc = k ? ir_constant(c, d, task, v, ir_json(k), after, &value)
                : ir_refuse(c, constant, "has no constant");
     } else if (of_task) {

@@ -9,8 +9,8 @@
 
 #include <jansson.h>
 
-/* A line each: "kfp==2.17.0 --no-deps\npandas\n", as drivers/environment.h reads them. Caller frees;
- * NULL: nothing. Options, addresses and files are left to pip. */
+/* A line each: "kfp==2.17.0 --no-deps\npandas\n", as drivers/environment.h reads them. Caller
+ * frees; NULL: nothing. Options, addresses and files are left to pip. */
 char *pip_requirements(const json_t *command);
 
 #endif

@@ -114,7 +114,8 @@ def write(text: str, data: Output[Dataset]):
 def words(first: str, data: Input[Dataset], out: OutputPath(str), second: Optional[str] = None,
           third: Optional[str] = None):
     return dsl.ContainerSpec(
-        image="alpine", command=["sh", "-c", 'to="$0"; cat "$1" > "$to"; shift; echo "|$*" >> "$to"'],
+        image="alpine",
+        command=["sh", "-c", 'to="$0"; cat "$1" > "$to"; shift; echo "|$*" >> "$to"'],
         args=[out, data.path, dsl.ConcatPlaceholder(["<", first, ">"]),
               dsl.IfPresentPlaceholder(input_name="second", then=["--second", second]),
               dsl.IfPresentPlaceholder(input_name="third", then=["--third", third],
