@@ -413,3 +413,40 @@ def test_typed_parameters_and_the_metrics_of_a_classifier(page, server, screens,
     page.screenshot(path=screens / "classifier.png")
     run = server.json("GET", "/api/runs?text=typed")["runs"][0]
     assert run["parameters"] == {"rows": 5, "shuffle": False, "layers": [8, 4]}
+
+
+def test_a_project_sees_and_changes_its_own_alone(server):
+    server.json("POST", "/api/projects", {"name": "other"})
+    token = server.json("POST", "/api/projects/other/tokens", {})["token"]
+    mine = server.json("POST", "/api/pipelines?name=mine", SHAPE)
+    theirs = server.json("POST", "/api/pipelines?name=theirs", SHAPE, token=token)
+    assert theirs["project"] == "other" and mine["project"] == "default"
+    seen = server.json("GET", "/api/pipelines", token=token)["pipelines"]
+    assert [p["name"] for p in seen] == ["theirs"]
+    run = begin(server, SHAPE, parameters={"pause": "0"})
+    at = f"/api/pipelines/default/{mine['id']}"
+    for method, path in (("GET", at), ("DELETE", at), ("GET", f"{at}/versions"),
+                         ("GET", "/api/pipelines?project=default"),
+                         ("GET", "/api/experiments?project=default"),
+                         ("GET", f"/api/runs/default/{run['id']}/watch"),
+                         ("GET", f"/api/runs/default/{run['id']}/flow"),
+                         ("GET", f"/api/runs/default/{run['id']}/nodes/main.report/pages/page")):
+        assert server.call(method, path, token=token)[0] == 403, path
+    other = f"/api/pipelines/other/{mine['id']}"        # the right project, what is of another
+    for method, path in (("GET", other), ("DELETE", other),
+                         ("DELETE", f"{other}/versions/{mine['version']['id']}"),
+                         ("GET", f"/api/runs/other/{run['id']}/watch")):
+        assert server.call(method, path, token=token)[0] == 404, path
+    server.json("GET", at)
+
+
+def test_a_step_is_read_on_a_phone(browser, server, screens):
+    run = begin(server, SHAPE, parameters={"pause": "0"})
+    page = opened(browser, server, viewport={"width": 390, "height": 800})
+    page.goto(f"{server.address}/#/runs/default/{run['id']}/main.report")
+    page.wait_for_selector(".panel .log >> text=the rate is")
+    page.wait_for_selector(".matrix td")
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    page.screenshot(path=screens / "step-phone.png", full_page=True)
+    page.context.close()
+    assert not page.thrown
