@@ -36,6 +36,16 @@ static bool shell_word(const char **at, char *out, size_t size)
     return true;
 }
 
+/* A call, and not talk of one: `python -m pip`, or pip where a command begins. */
+static bool is_call(const char *text, const char *at)
+{
+    if (at - text >= 3 && !memcmp(at - 3, "-m ", 3))
+        return true;
+    while (at > text && at[-1] == ' ')
+        at--;
+    return at == text || strchr("\n;&|(", at[-1]);
+}
+
 static void add_installed(const char *text, struct buf *out)
 {
     static const char *const takes[] = { "-r", "-i", "-c", "-t", "-f", "--index-url", "--target",
@@ -43,8 +53,10 @@ static void add_installed(const char *text, struct buf *out)
                                          "--find-links", "--constraint" };
     for (const char *p = text; (p = strstr(p, "pip install ")); ) {
         char word[512], line[600];
-        bool alone = false;
+        bool alone = false, call = is_call(text, p);
         p += strlen("pip install ");
+        if (!call)
+            continue;
         for (const char *q = p; shell_word(&q, word, sizeof word);)
             alone |= !strcmp(word, "--no-deps");
         while (shell_word(&p, word, sizeof word)) {
@@ -62,16 +74,25 @@ static void add_installed(const char *text, struct buf *out)
     }
 }
 
+/* sh -c, /bin/bash -ec: what follows is a text of commands. */
+static bool is_shell(const json_t *program, const json_t *option)
+{
+    const char *name = json_string_value(program), *flags = json_string_value(option);
+    const char *slash = name ? strrchr(name, '/') : NULL;
+    size_t n = flags ? strlen(flags) : 0;
+    name = slash ? slash + 1 : name;
+    return name && (!strcmp(name, "sh") || !strcmp(name, "bash")) && n >= 2 && flags[0] == '-' &&
+           flags[n - 1] == 'c';
+}
+
 char *pip_requirements(const json_t *command)
 {
     OWN_BUF out = BUF_INIT;
     size_t i;
     json_t *word;
 
-    json_array_foreach((json_t *)command, i, word) {
-        const char *text = json_string_value(word);
-        if (text)
-            add_installed(text, &out);
-    }
+    json_array_foreach((json_t *)command, i, word)
+        if (i >= 2 && is_shell(json_array_get(command, i - 2), json_array_get(command, i - 1)))
+            add_installed(json_string_value(word) ? json_string_value(word) : "", &out);
     return out.n ? buf_take(&out) : NULL;
 }

@@ -277,10 +277,12 @@ static void what_pip_would_install_is_known(void **state)
         { "(python3 -m pip install -q 'a==1' || python3 -m pip install -q 'a==1' --user) && x",
           "a==1\n" },
         { "pip install -r wishes.txt git+https://h/x ./here $NAME", NULL },
-        { "echo pip", NULL },
+        { "echo you may pip install nothing; true", NULL },
+        { "cd x && pip install b", "b\n" },
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        OWN_JSON json_t *command = json_pack("[s, s]", "sh", cases[i].word);
+        OWN_JSON json_t *command = json_pack("[s, s, s, s]", "/bin/sh", "-ec",
+                                             cases[i].word, "python -m pip install not-this");
         OWN_MEM char *got = pip_requirements(command);
         if (cases[i].want ? !got || strcmp(got, cases[i].want) : got != NULL)
             fail_msg("case %zu: %s", i, got ? got : "(nothing)");
