@@ -36,6 +36,7 @@
 #include "drivers/environment.h"
 #include "drivers/journal.h"
 #include "drivers/sandbox.h"
+#include "drivers/step.h"
 #include "drivers/task.h"
 
 enum {
@@ -457,7 +458,8 @@ static void say_reason(const struct task *t, const struct outcome *o,
         snprintf(out, size, o->started > 0 ? "stopped on request" : "stopped before it began");
     else if (o->cause == OUT_OF_TIME)
         snprintf(out, size, "ran longer than its limit of %g s", t->time_limit_s);
-    else if (o->cause == NO_PROGRAM && (o->error == ENOENT || !strchr(t->argv_list[0], '/')))
+    else if (o->cause == NO_PROGRAM &&
+             (o->error == ENOENT || (o->error == EACCES && !strchr(t->argv_list[0], '/'))))
         snprintf(out, size, "command not found: %s", t->argv_list[0]);
     else if (o->cause == NO_PROGRAM)
         snprintf(out, size, "cannot run %s: %s", t->argv_list[0], strerror(o->error));
@@ -620,6 +622,7 @@ static int run_job(struct keeper *k, struct err *err)
     if (rc == 0)
         rc = run_program(k, &t, limits, tell_running, &o, err);
     k->limits = NULL;
+    step_forget(k->dir);
     if (rc == 0) {
         bool out_of_memory = t.container[0] ? take_container_end(&t, limits, &o)
                                             : limits_out_of_memory(limits);
@@ -693,8 +696,10 @@ int keeper_run(const char *dir, struct err *err)
     set_phase(&k, "preparing");
     if (prepare_process(&k, err) < 0 || journal_open(k.dir, &k.journal, err) < 0)
         return -(int)err->code;
-    if (read_order(&k, err) < 0 || run_job(&k, err) < 0)
+    if (read_order(&k, err) < 0 || run_job(&k, err) < 0) {
+        step_forget(k.dir);
         end_unrun(&k, err);
+    }
     journal_free(k.journal);
     json_decref(k.order);
     json_decref(k.env);

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <linux/mount.h>
+#include <linux/openat2.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +14,7 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
+#include "base/own.h"
 #include "drivers/sandbox_int.h"
 
 #define NEW SANDBOX_NEW
@@ -102,61 +104,98 @@ static bool is_covered(const struct covers *c, const char *path)
     return false;
 }
 
-static int cover(struct covers *c, const char *path)
+/* `target` is where `path` is now. */
+static int cover(struct covers *c, const char *target, const char *path)
 {
-    char target[PATH_MAX + 8];
     if (c->n == COVERED_MAX) {
         errno = ENOSPC;
         return -1;
     }
-    snprintf(target, sizeof target, NEW "%s", path);
     if (new_tmpfs(target, "mode=755,size=1m") < 0)
         return -1;
     snprintf(c->path[c->n++], PATH_MAX, "%s", path);
     return 0;
 }
 
-/* Makes every directory on the way exist and passable inside. */
+/* Never over a link: what is in a volume is anybody's, and until the root is changed an absolute
+ * link leads to the machine's own. */
+static int open_below(int dir, const char *name, int flags)
+{
+    struct open_how how = { .flags = (unsigned)(O_PATH | O_CLOEXEC | flags),
+                            .resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS |
+                                       RESOLVE_NO_MAGICLINKS };
+    return (int)syscall(SYS_openat2, dir, name, &how, sizeof how);
+}
+
+static const char *path_of(int fd, char out[40])
+{
+    snprintf(out, 40, "/proc/self/fd/%d", fd);
+    return out;
+}
+
+/* Makes every directory on the way exist and passable inside; the last of them, opened. */
 static int make_way(struct covers *c, const char *path)
 {
-    char part[PATH_MAX], target[PATH_MAX + 8];
+    char part[PATH_MAX], name[NAME_MAX + 1], link[40];
+    int at = open(NEW, O_PATH | O_DIRECTORY | O_CLOEXEC);
 
-    for (const char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+    for (const char *from = path + 1, *slash; at >= 0 && (slash = strchr(from, '/'));
+         from = slash + 1) {
         struct stat st;
         snprintf(part, sizeof part, "%.*s", (int)(slash - path), path);
-        snprintf(target, sizeof target, NEW "%s", part);
-        if (lstat(target, &st) < 0) {
-            if (mkdir(target, 0755) < 0)
-                return -1;
-            continue;
+        snprintf(name, sizeof name, "%.*s", (int)(slash - from), from);
+        bool there = fstatat(at, name, &st, AT_SYMLINK_NOFOLLOW) == 0;
+        int next = there || mkdirat(at, name, 0755) == 0 ? open_below(at, name, O_DIRECTORY) : -1;
+        bool passable = !there || (st.st_mode & S_IXOTH) || geteuid() != 0;
+        if (next >= 0 && !passable && !is_covered(c, part)) {
+            int covered = cover(c, path_of(next, link), part);
+            close(next);
+            next = covered < 0 ? -1 : open_below(at, name, O_DIRECTORY);
         }
-        bool passable = (st.st_mode & S_IXOTH) || geteuid() != 0;
-        if (!passable && !is_covered(c, part) && cover(c, part) < 0)
-            return -1;
+        int error = errno;
+        close(at);
+        errno = error;
+        at = next;
     }
-    return 0;
+    return at;
+}
+
+static int restrict_fd(int fd, unsigned long long attributes)
+{
+    struct mount_attr attr = { .attr_set = attributes };
+    return (int)syscall(SYS_mount_setattr, fd, "", AT_EMPTY_PATH | AT_RECURSIVE, &attr,
+                        sizeof attr);
+}
+
+static int expose_in(int way, const char *name, bool writable, int fd)
+{
+    struct stat st;
+    char link[40];
+
+    if (fstat(fd, &st) < 0)
+        return -1;
+    if (S_ISDIR(st.st_mode)) {
+        if (mkdirat(way, name, 0755) < 0 && errno != EEXIST && errno != EROFS)
+            return -1;
+    } else {
+        int made = openat(way, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
+        if (made >= 0)
+            close(made);
+    }
+    OWN_FD int target = open_below(way, name, 0);
+    if (target < 0 || sandbox_bind(fd, path_of(target, link), true) < 0)
+        return -1;
+    OWN_FD int mounted = open_below(way, name, 0);
+    return mounted < 0 ? -1
+                       : restrict_fd(mounted, MOUNT_ATTR_NOSUID | (writable ? 0 : MOUNT_ATTR_RDONLY) |
+                                              (S_ISCHR(st.st_mode) ? 0 : MOUNT_ATTR_NODEV));
 }
 
 static int expose(struct covers *c, const struct sandbox_path *p, int fd)
 {
-    char target[PATH_MAX + 8];
-    struct stat st;
+    OWN_FD int way = make_way(c, p->path);
 
-    if (make_way(c, p->path) < 0 || fstat(fd, &st) < 0)
-        return -1;
-    snprintf(target, sizeof target, NEW "%s", p->path);
-    if (S_ISDIR(st.st_mode)) {
-        if (mkdir(target, 0755) < 0 && errno != EEXIST && errno != EROFS)
-            return -1;
-    } else {
-        int made = open(target, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
-        if (made >= 0)
-            close(made);
-    }
-    if (sandbox_bind(fd, target, true) < 0)
-        return -1;
-    return restrict_mount(target, MOUNT_ATTR_NOSUID | (S_ISCHR(st.st_mode) ? 0 : MOUNT_ATTR_NODEV) |
-                          (p->writable ? 0 : MOUNT_ATTR_RDONLY));
+    return way < 0 ? -1 : expose_in(way, strrchr(p->path, '/') + 1, p->writable, fd);
 }
 
 /* ------------------------------------------------------------------ the whole */
@@ -180,7 +219,8 @@ static const char *mount_own_places(const struct sandbox *s, struct covers *c)
         if (!s->hide[i])
             continue;
         snprintf(target, sizeof target, NEW "%s", s->hide[i]);
-        if (lstat(target, &st) == 0 && !is_covered(c, s->hide[i]) && cover(c, s->hide[i]) < 0)
+        if (lstat(target, &st) == 0 && !is_covered(c, s->hide[i]) &&
+            cover(c, target, s->hide[i]) < 0)
             return s->hide[i];
     }
     return NULL;

@@ -1,8 +1,9 @@
 /* drivers/step.c - the files of a step of a pipeline: inputs in place, volumes mounted, outputs found
  *
- * DESIGN. Until the first program of the attempt runs, DIR/work is ours alone and paths in it are
- * safe to use. What other steps write at the same time is not: everything below a volume is reached
- * from a descriptor of its root, link by link, and mounted by descriptor.
+ * DESIGN. DIR/work is ours; what is in its parts that the job sees (tmp, out, files, empty) and in
+ * volumes is anybody's, at any moment: an input that was unpacked may hold links, another step
+ * may write to a volume. All of that is reached from a descriptor, part by part, never over a link,
+ * and mounted by descriptor.
  */
 #include "drivers/step.h"
 
@@ -194,20 +195,21 @@ static void give_to_job(int fd, const char *name)
                         *name ? AT_SYMLINK_NOFOLLOW : AT_EMPTY_PATH);
 }
 
-/* A directory below another, made where it is missing. */
+/* A directory below another, made where it is missing; never over a link. */
 static int open_sub(int dir, const char *sub)
 {
-    int at = dup(dir);
+    int at = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 
     for (const char *part = sub; *part && at >= 0;) {
         char name[NAME_MAX + 1];
         size_t n = strcspn(part, "/");
         snprintf(name, sizeof name, "%.*s", (int)n, part);
-        if (mkdirat(at, name, 0777) == 0) {
-            (void)!fchmodat(at, name, 0777, 0);         /* whatever the umask is */
-            give_to_job(at, name);
+        bool made = mkdirat(at, name, 0777) == 0;
+        int next = open_inside(at, name, O_RDONLY | O_DIRECTORY);
+        if (made && next >= 0) {
+            fchmod(next, 0777);         /* whatever the umask is */
+            give_to_job(next, "");
         }
-        int next = open_inside(at, name, O_PATH | O_DIRECTORY);
         close(at);
         at = next;
         part += n + (part[n] == '/');
@@ -280,20 +282,41 @@ static int make_dir(const struct setup *s, const char *name, mode_t mode, char o
     return 0;
 }
 
-/* Every directory on the way to a file of the job's /tmp; `path` is inside. */
-static int make_parents(const char *tmp, const char *path, struct err *err)
+/* The directory in which `path`, below /tmp, is; made where it is missing. What was unpacked into
+ * /tmp before is anybody's, links too. */
+static int open_parent(const struct setup *s, const char *path, struct err *err)
 {
-    char full[PATH_MAX];
+    char tmp[PATH_MAX], inside[PATH_MAX];
+    const char *from = path + strlen("/tmp/"), *last = strrchr(path, '/') + 1;
 
-    for (const char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
-        if (snprintf(full, sizeof full, "%s%.*s", tmp, (int)(slash - path), path) >= PATH_MAX)
-            return err_set(err, ERR_INVALID, "%s: the path is too long", path);
-        if (mkdir(full, 0755) == 0)
-            give_to_job(AT_FDCWD, full);
-        else if (errno != EEXIST)
-            return err_set(err, ERR_IO, "%s: %s", path, strerror(errno));
+    if (snprintf(tmp, sizeof tmp, "%s/tmp", s->o->work) >= PATH_MAX)
+        return err_set(err, ERR_INVALID, "%s: the path is too long", path);
+    snprintf(inside, sizeof inside, "%.*s", last > from ? (int)(last - from - 1) : 0, from);
+    OWN_FD int root = open(tmp, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    int fd = root < 0 ? -1 : open_sub(root, inside);
+    if (fd < 0)
+        return err_set(err, errno == ELOOP ? ERR_DENIED : ERR_IO, "%s: %s", path,
+                       errno == ELOOP ? "a link is in its way" : strerror(errno));
+    return fd;
+}
+
+/* Where the machine's own links (/var/run) lead; the rest of the path as it is. */
+static void follow_host(const char *path, char out[PATH_MAX])
+{
+    char prefix[PATH_MAX], real[PATH_MAX];
+
+    snprintf(prefix, sizeof prefix, "%s", path);
+    while (!realpath(prefix, real)) {
+        char *slash = strrchr(prefix, '/');
+        if (!slash || slash == prefix) {
+            snprintf(out, PATH_MAX, "%s", path);
+            return;
+        }
+        *slash = '\0';
     }
-    return 0;
+    if (snprintf(out, PATH_MAX, "%s%s", strcmp(real, "/") ? real : "",
+                 path + strlen(prefix)) >= PATH_MAX)
+        snprintf(out, PATH_MAX, "%s", path);
 }
 
 static int set_mounts(const struct setup *s, struct err *err)
@@ -304,7 +327,12 @@ static int set_mounts(const struct setup *s, struct err *err)
 
     json_array_foreach(json_object_get(s->step, "mounts"), i, item) {
         const char *from = text_at(item, "from");
+        char path[PATH_MAX];
         int fd;
+        follow_host(text_at(item, "path"), path);
+        if (is_system(path) && strncmp(path, "/run/", 5) != 0)
+            return err_set(err, ERR_INVALID, "%s: leads to %s, which is the system's own; mount the "
+                           "volume elsewhere", text_at(item, "path"), path);
         if (from[0] == 'h' && !json_is_true(json_object_get(s->o->spec, "host_files")))
             return err_set(err, ERR_DENIED, "%s: a project's step does not see directories of this "
                            "machine (use a volume, or the server's own token)", from);
@@ -314,21 +342,38 @@ static int set_mounts(const struct setup *s, struct err *err)
                                 hold_volume(dir, err) < 0)) ||
             open_source(&s->at, item, &fd, err) < 0)
             return err_add(err, "%s", text_at(item, "path"));
-        task_expose_fd(s->t, fd, text_at(item, "path"),
+        task_expose_fd(s->t, fd, path,
                        !json_is_true(json_object_get(item, "read_only")));
     }
     return 0;
 }
 
-/* What a file of the step says, to the disk: `to` is in the job's /tmp or in work/files. It may be
- * a script that is run by its name (`sh -c FILE`). */
-static int put_text(const char *to, const char *text, struct err *err)
+static int copy_all(int from, int to)
 {
-    OWN_FD int fd = open(to, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0755);
-    size_t n = strlen(text);
+    char piece[1 << 16];
+    ssize_t n;
 
-    if (fd < 0 || write(fd, text, n) != (ssize_t)n || fchmod(fd, 0755) < 0)
-        return err_set(err, ERR_IO, "%s: %s", to, strerror(errno ? errno : ENOSPC));
+    while ((n = read(from, piece, sizeof piece)) > 0)
+        for (ssize_t done = 0, k; done < n; done += k)
+            if ((k = write(to, piece + done, (size_t)(n - done))) <= 0)
+                return -1;
+    return (int)n;
+}
+
+/* A new file in `dir`: `text`, or else the content of `staged`. Whatever has its name goes. A text
+ * may be a script that is run by its name (`sh -c FILE`). */
+static int put_new(int dir, const char *name, const char *text, const char *staged,
+                   struct err *err)
+{
+    OWN_FD int from = text ? -1 : open(staged, O_RDONLY | O_CLOEXEC);
+    size_t n = text ? strlen(text) : 0;
+
+    unlinkat(dir, name, 0);
+    OWN_FD int fd = openat(dir, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0700);
+    errno = fd < 0 || (!text && from < 0) ? errno : ENOSPC;
+    if (fd < 0 || (text ? write(fd, text, n) != (ssize_t)n : from < 0 || copy_all(from, fd) < 0) ||
+        fchmod(fd, text ? 0755 : 0644) < 0)
+        return err_set(err, ERR_IO, "%s: %s", name, strerror(errno));
     give_to_job(fd, "");
     return 0;
 }
@@ -378,39 +423,76 @@ static int seed_volume(const struct setup *s, task_step *run, void *arg, const c
     return rc;
 }
 
+/* A directory that is an input: below /tmp where it is, else one of ours that is seen there. */
+static int put_dir(const struct setup *s, task_step *run, void *arg, size_t i, const char *staged,
+                   const char *path, struct err *err)
+{
+    const json_t *mount = mounted_at(s->step, path);
+    char name[32], dir[PATH_MAX];
+
+    if (mount)
+        return seed_volume(s, run, arg, staged, mount, err);
+    if (is_below(path, "/tmp")) {
+        OWN_FD int parent = open_parent(s, path, err);
+        OWN_FD int made = parent < 0 ? -1 : open_sub(parent, strrchr(path, '/') + 1);
+        if (made < 0)
+            return parent < 0 ? -(int)err->code
+                              : err_set(err, ERR_IO, "%s: %s", path, strerror(errno));
+    } else {
+        snprintf(name, sizeof name, "files/%zu", i);
+        if (make_dir(s, name, 0755, dir, err) < 0)
+            return -(int)err->code;
+        task_expose_at(s->t, dir, path, true);
+    }
+    return unpack(s, run, arg, staged, path, err);
+}
+
+/* A secret is not among what the job leaves: it lies beside its work and goes with its end. */
+static int put_secret(const struct setup *s, size_t i, const char *path, const char *text,
+                      struct err *err)
+{
+    char dir[PATH_MAX], name[32];
+
+    if (!text)
+        return err_set(err, ERR_MISSING, "%s: its secret did not come", path);
+    if (snprintf(dir, sizeof dir, "%s/secrets", s->o->dir) >= PATH_MAX - 32)
+        return err_set(err, ERR_INVALID, "%s: the path is too long", path);
+    if (mkdir(dir, 0700) < 0 && errno != EEXIST)
+        return err_set(err, ERR_IO, "%s: %s", path, strerror(errno));
+    OWN_FD int fd = open(dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    snprintf(name, sizeof name, "%zu", i);
+    if (put_new(fd, name, text, NULL, err) < 0)
+        return -(int)err->code;
+    snprintf(dir + strlen(dir), 32, "/%zu", i);
+    task_expose_at(s->t, dir, path, false);
+    return 0;
+}
+
 static int put_file(const struct setup *s, task_step *run, void *arg, size_t i, const json_t *item,
                     struct err *err)
 {
     const char *path = text_at(item, "path"), *text = text_at(item, "text");
-    const json_t *secrets = json_object_get(s->o->env, " files");
-    const bool is_dir = json_is_true(json_object_get(item, "dir")), in_tmp = is_below(path, "/tmp");
-    char to[PATH_MAX], staged[PATH_MAX];
+    char dir[PATH_MAX], name[32], staged[PATH_MAX];
 
-    if (text_at(item, "secret") && !(text = text_at(secrets, path)))
-        return err_set(err, ERR_MISSING, "%s: its secret did not come", path);
-    if (snprintf(staged, sizeof staged, "%s/../inputs/%zu", s->o->dir, i) >= PATH_MAX ||
-        (in_tmp ? snprintf(to, sizeof to, "%s%s", s->o->work, path)
-                : snprintf(to, sizeof to, "%s/files/%zu", s->o->work, i)) >= PATH_MAX)
+    if (text_at(item, "secret"))
+        return put_secret(s, i, path, text_at(json_object_get(s->o->env, " files"), path), err);
+    if (snprintf(staged, sizeof staged, "%s/../inputs/%zu", s->o->dir, i) >= PATH_MAX)
         return err_set(err, ERR_INVALID, "%s: the path is too long", path);
-    const json_t *mount = is_dir ? mounted_at(s->step, path) : NULL;
-    if (mount)
-        return seed_volume(s, run, arg, staged, mount, err);
-    if (in_tmp && make_parents(s->o->work, path, err) < 0)
-        return -(int)err->code;
-    if (is_dir) {
-        if (mkdir(to, 0755) < 0 && errno != EEXIST)
-            return err_set(err, ERR_IO, "%s: %s", path, strerror(errno));
-        give_to_job(AT_FDCWD, to);
-        if (!in_tmp)
-            task_expose_at(s->t, to, path, true);
-        return unpack(s, run, arg, staged, path, err);
+    if (json_is_true(json_object_get(item, "dir")))
+        return put_dir(s, run, arg, i, staged, path, err);
+    if (is_below(path, "/tmp")) {
+        OWN_FD int parent = open_parent(s, path, err);
+        return parent < 0 ? parent : put_new(parent, strrchr(path, '/') + 1, text, staged, err);
     }
-    if (text && put_text(to, text, err) < 0)
+    if (make_dir(s, "files", 0755, dir, err) < 0)
         return -(int)err->code;
-    if (!text && link(staged, to) < 0)
-        return err_set(err, ERR_IO, "%s: %s", path, strerror(errno));
-    if (!in_tmp)
-        task_expose_at(s->t, to, path, false);
+    OWN_FD int parent = open(dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    snprintf(name, sizeof name, "%zu", i);
+    if (put_new(parent, name, text, staged, err) < 0)
+        return -(int)err->code;
+    if (snprintf(dir + strlen(dir), sizeof dir - strlen(dir), "/%zu", i) >= 32)
+        return err_set(err, ERR_INVALID, "%s: the path is too long", path);
+    task_expose_at(s->t, dir, path, false);
     return 0;
 }
 
@@ -423,8 +505,9 @@ static int set_outputs(const struct setup *s, struct err *err)
     json_array_foreach(json_object_get(s->step, "outputs"), i, item) {
         const char *path = text_at(item, "path");
         if (is_below(path, "/tmp")) {
-            if (make_parents(s->o->work, path, err) < 0)
-                return -(int)err->code;
+            OWN_FD int made = open_parent(s, path, err);
+            if (made < 0)
+                return made;
             continue;
         }
         if (mount_of(s->step, path) || out_number(s->step, path) != i)
@@ -576,6 +659,18 @@ int step_prepare(const struct task_order *o, task_step *run, void *arg, struct t
 }
 
 /* ------------------------------------------------------------------ afterwards */
+
+void step_forget(const char *dir)
+{
+    char path[PATH_MAX];
+
+    for (int i = 0; i < STEP_FILES_MAX; i++) {
+        snprintf(path, sizeof path, "%.*s/secrets/%d", PATH_MAX - 32, dir, i);
+        unlink(path);
+    }
+    snprintf(path, sizeof path, "%.*s/secrets", PATH_MAX - 32, dir);
+    rmdir(path);
+}
 
 static int open_root(const struct step_place *at, const char *path, const char **out_rest,
                      struct err *err)

@@ -33,6 +33,9 @@ int step_check(const json_t *step, struct err *err);
 int step_prepare(const struct task_order *o, task_step *run, void *arg, struct task *t,
                  struct err *err);
 
+/* The program has ended: its secrets' files go. */
+void step_forget(const char *dir);
+
 /* What an attempt that has ended left at `path`: a file or a directory, opened so that nothing a job
  * puts there leads elsewhere. ERR_MISSING: nothing; ERR_DENIED: a link, a pipe, a device. A
  * directory is kept as a tar (base/tar.h), which is what "dir" of a file unpacks. */

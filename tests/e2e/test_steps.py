@@ -1,6 +1,9 @@
 """Steps of pipelines in their sandbox: files in place, volumes at any path; no server needed."""
 import os
 import subprocess
+import tempfile
+import time
+from pathlib import Path
 
 import pytest
 from test_driver import cgroups, data, job  # noqa: F401 (fixtures)
@@ -124,3 +127,66 @@ def test_muster_is_on_its_path(job):  # noqa: F811
 def test_what_it_did_not_ask_for_is_no_limit(job):  # noqa: F811
     busy = "timeout 1 sh -c 'while :; do :; done'"
     assert job(busy, resources={"cpu": 0.02}, step={"share": True}).exit["cpu_s"] > 0.08
+
+
+# ---------------------------------------------------------------- what a step could do to the machine
+
+def staged(data, number, *trees):
+    """Archives as the server puts them beside a job, from folders."""
+    inputs = data / f"jobs/{number}/inputs"
+    inputs.mkdir(parents=True)
+    for k, folder in enumerate(trees):
+        subprocess.run(["tar", "-cf", inputs / str(k), "-C", folder, "."], check=True)
+        (inputs / str(k)).chmod(0o644)
+
+
+def test_an_input_does_not_go_through_a_link_in_another(job, data, tmp_path):  # noqa: F811
+    target = tmp_path / "target"
+    (target / "private").mkdir(parents=True, mode=0o700)
+    (target / "exist").write_text("mine")
+    (tmp_path / "tree").mkdir()
+    (tmp_path / "tree/l").symlink_to(target)
+    was = (target / "exist").stat()
+    for n, second in enumerate([{"path": "/tmp/in/l/exist", "text": "theirs"},
+                                {"path": "/tmp/in/l/new", "text": "theirs"},
+                                {"path": "/tmp/in/l/private", "object": "gs://b/o", "dir": True}]):
+        staged(data, n + 1, tmp_path / "tree", tmp_path / "tree")
+        a = job("true", step={"files": [{"path": "/tmp/in", "object": "gs://b/o", "dir": True}, second]})
+        assert a.exit["code"] == 125 and "link" in a.exit["reason"], a.exit
+    now = (target / "exist").stat()
+    assert (target / "exist").read_text() == "mine" and (was.st_uid, was.st_mode) == (now.st_uid, now.st_mode)
+    assert sorted(p.name for p in target.iterdir()) == ["exist", "private"]
+    assert (target / "private").stat().st_uid == os.geteuid()
+
+
+def test_a_mount_does_not_go_through_a_link_on_a_volume(job, volume):  # noqa: F811
+    # Not below /tmp, where the sandbox is put together.
+    target = Path(tempfile.mkdtemp(dir="/var/tmp"))
+    (volume / "data/l").symlink_to(target)
+    for step in ({"mounts": [{"path": "/v", "from": "volume:v"}, {"path": "/v/l/made", "from": "empty:e"}]},
+                 {"mounts": [{"path": "/v", "from": "volume:v"}], "files": [{"path": "/v/l/made", "text": ""}]},
+                 {"mounts": [{"path": "/v", "from": "volume:v"}, {"path": "/v/l", "from": "empty:e"}]}):
+        a = job("touch /v/l/x", step=step)
+        assert a.exit["code"] == 125, a.text()
+    assert list(target.iterdir()) == []
+    target.rmdir()
+
+
+def test_a_secrets_file_goes_with_the_program(muster, data, tmp_path):  # noqa: F811
+    # Secrets come to the keeper by memory, which the server fills: through it, then.
+    from server import Server
+    s = Server(muster, tmp_path / "served").start()
+    try:
+        muster("secret", "set", "key", input="s3cr3t", env=s.env)
+        spec = {"kind": "command", "command": ["sh", "-c", "cat /s/key /tmp/key | tr a-z A-Z"],
+                "step": {"files": [{"path": "/s/key", "secret": "key"}, {"path": "/tmp/key", "secret": "key"}]}}
+        name = s.json("POST", "/api/jobs", {"spec": spec, "name": "reads"})["name"]
+        until = time.monotonic() + 30
+        while s.json("GET", f"/api/jobs/default/{name}")["state"] != "succeeded":
+            assert time.monotonic() < until
+            time.sleep(0.05)
+        assert "S3CR3TS3CR3T" in muster("jobs", "logs", name, env=s.env).stdout
+    finally:
+        s.stop()
+    left = subprocess.run(["grep", "-rl", "s3cr3t", tmp_path / "served/jobs"], capture_output=True, text=True)
+    assert left.stdout == ""
