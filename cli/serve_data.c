@@ -178,15 +178,25 @@ static int copy_content(struct contents *c, const char *path, const char *sha256
 /* nftw has no argument of its own. */
 static struct { const char *from, *to; struct err *err; long n; } tree;
 
+/* Of a server that is root: steps, which are not, go on writing to their volumes. */
+static int keep_owner(const char *to, const struct stat *st)
+{
+    return geteuid() == 0 && lchown(to, st->st_uid, st->st_gid) < 0
+        ? err_set(tree.err, ERR_IO, "cannot give %s its owner: %s", to, strerror(errno)) : 0;
+}
+
 static int copy_entry(const char *path, const struct stat *st, int flag, struct FTW *at)
 {
     char to[PATH_SIZE * 2], target[PATH_SIZE];
 
     (void)at;
     snprintf(to, sizeof to, "%s%s", tree.to, path + strlen(tree.from));
-    if (flag == FTW_D)
-        return mkdir(to, st->st_mode & 07777) < 0 && errno != EEXIST
-            ? err_set(tree.err, ERR_IO, "cannot make %s: %s", to, strerror(errno)) : 0;
+    if (flag == FTW_D) {
+        if (mkdir(to, st->st_mode & 07777) < 0 && errno != EEXIST)
+            return err_set(tree.err, ERR_IO, "cannot make %s: %s", to, strerror(errno));
+        chmod(to, st->st_mode & 07777);
+        return keep_owner(to, st);
+    }
     if (flag == FTW_SL) {
         ssize_t n = readlink(path, target, sizeof target - 1);
         target[n > 0 ? n : 0] = '\0';
@@ -197,7 +207,9 @@ static int copy_entry(const char *path, const struct stat *st, int flag, struct 
         return 0;
     int rc = copy_file(path, to, st->st_mode & 07777, tree.err);
     tree.n += rc == 0;
-    return rc == -ERR_MISSING ? 0 : rc;         /* a job that runs may remove its own */
+    if (rc < 0)
+        return rc == -ERR_MISSING ? 0 : rc;     /* a job that runs may remove its own */
+    return keep_owner(to, st);
 }
 
 static int copy_tree(const char *from, const char *to, struct err *err)
@@ -274,7 +286,12 @@ int serve_backup(const char *dir, const char *to, struct err *err)
     snprintf(to_path, sizeof to_path, "%s/jobs", to);
     if (copy_tree(from_path, to_path, err) < 0)
         return -(int)err->code;
-    printf("%s holds the database, %lld contents and %ld files of jobs (muster serve --data-dir %s "
-           "goes on from there)\n", to, (long long)c.n, tree.n, to);
+    const long jobs = tree.n;
+    snprintf(from_path, sizeof from_path, "%s/volumes", dir);
+    snprintf(to_path, sizeof to_path, "%s/volumes", to);
+    if (copy_tree(from_path, to_path, err) < 0)
+        return -(int)err->code;
+    printf("%s holds the database, %lld contents, %ld files of jobs and %ld of volumes (muster "
+           "serve --data-dir %s goes on from there)\n", to, (long long)c.n, jobs, tree.n, to);
     return 0;
 }

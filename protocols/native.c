@@ -5,10 +5,13 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "pipelines/rows.h"
 #include "server/auth.h"
 #include "server/jobs.h"
+#include "server/objects.h"
 #include "server/queue.h"
 #include "server/server.h"
+#include "server/volumes.h"
 
 void native_error(struct request *q, const struct err *err)
 {
@@ -127,6 +130,41 @@ static int add_project(struct request *q, struct err *err)
     return respond_json(q, 201, json_pack("{s:s}", "name", name));
 }
 
+static int count_bucket(void *arg, const struct bucket *b)
+{
+    (void)b;
+    ++*(long *)arg;
+    return 0;
+}
+
+/* Whatever else is kept for it: a later project of the name would find it. */
+static int check_empty(struct server *s, const char *project, struct err *err)
+{
+    static const struct rows_kind *const kinds[] = { &rows_runs, &rows_recurring, &rows_pipelines };
+    OWN_JSON json_t *volumes = NULL;
+    long buckets = 0;
+
+    if (buckets_list(s, project, NULL, NULL, count_bucket, &buckets, err) < 0 ||
+        volumes_list(s, project, &volumes, err) < 0)
+        return -(int)err->code;
+    if (buckets || json_array_size(volumes))
+        return err_set(err, ERR_CONFLICT, "project \"%s\" has %ld buckets and %zu volumes (remove "
+                       "them first)", project, buckets, json_array_size(volumes));
+    for (size_t i = 0; s->runs && i < sizeof kinds / sizeof kinds[0]; i++) {
+        const struct rows_query all = { .project = project, .limit = 1, .archived = -1 };
+        OWN_JSON json_t *rows = NULL;
+        OWN_MEM char *token = NULL;
+        int64_t n = 0;
+        if (rows_list(s, kinds[i], &all, &rows, &token, &n, err) < 0)
+            return -(int)err->code;
+        if (n)
+            return err_set(err, ERR_CONFLICT, "project \"%s\" has %lld %s%s (delete %s first)",
+                           project, (long long)n, kinds[i]->what, n == 1 ? "" : "s",
+                           n == 1 ? "it" : "them");
+    }
+    return 0;
+}
+
 /* What runs in it would go on without anybody who may see it. */
 static int remove_project(struct request *q, struct err *err)
 {
@@ -143,7 +181,7 @@ static int remove_project(struct request *q, struct err *err)
     if (jobs)
         return err_set(err, ERR_CONFLICT, "project \"%s\" has %ld job%s (delete them first)", project,
                        jobs, jobs == 1 ? "" : "s");
-    if (auth_project_remove(s->auth, project, err) < 0)
+    if (check_empty(s, project, err) < 0 || auth_project_remove(s->auth, project, err) < 0)
         return -(int)err->code;
     return respond_empty(q, 204);
 }

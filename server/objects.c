@@ -207,12 +207,29 @@ static int doc_check(const json_t *doc, struct err *err)
     return 0;
 }
 
+/* What the server and its commands keep for a project is in buckets that are named after it; another
+ * project's bucket of such a name would be in the way. */
+static int own_name_check(const char *project, const char *name, struct err *err)
+{
+    static const char *const prefixes[] = { "artifacts-", "images-", "muster-packages-" };
+
+    for (size_t i = 0; i < sizeof prefixes / sizeof prefixes[0]; i++) {
+        size_t n = strlen(prefixes[i]);
+        if (!strncmp(name, prefixes[i], n) && strcmp(name + n, project))
+            return err_set(err, ERR_CONFLICT, "a bucket whose name begins with %s is that of a "
+                           "project, here %s%s; take another name", prefixes[i], prefixes[i],
+                           project);
+    }
+    return 0;
+}
+
 int buckets_insert(struct server *s, const char *project, const char *name, const json_t *doc,
                    struct bucket *out, struct err *err)
 {
     struct bucket_call c = { .project = project, .name = name };
 
-    if (bucket_name_check(name, err) < 0 || (doc && doc_check(doc, err) < 0))
+    if (bucket_name_check(name, err) < 0 || own_name_check(project, name, err) < 0 ||
+        (doc && doc_check(doc, err) < 0))
         return -(int)err->code;
     snprintf(c.out.name, sizeof c.out.name, "%s", name);
     snprintf(c.out.project, sizeof c.out.project, "%s", project);
