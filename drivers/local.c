@@ -417,11 +417,11 @@ static int stop(const char *dir, int grace_ms, struct err *err)
     if (mkdir(dir, 0700) < 0 && errno != EEXIST)
         return err_set(err, ERR_IO, "%s: %s", dir, strerror(errno));
     OWN_JSON json_t *doc = json_pack("{s:i}", "grace_ms", grace_ms);
-    /* The file first: a keeper that has not yet come to listen for signals finds it. */
-    if (put_small(dir, "stop", doc, err) < 0 && err->code != ERR_AGAIN)
-        return -(int)err->code;
+    /* The file first: a keeper that has not yet come to listen for signals finds it. One that runs
+     * hears the signal, also when the disk is full of what it wrote. */
+    int rc = put_small(dir, "stop", doc, err);
     signal_keeper(dir, SIGTERM);
-    return 0;
+    return rc == -ERR_AGAIN ? 0 : rc;
 }
 
 static int resize(const char *dir, int min, int max, struct err *err)

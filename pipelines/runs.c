@@ -310,6 +310,7 @@ static int ask(sqlite3 *db, void *arg, struct err *err)
     struct asking *a = arg;
     char state[32];
 
+    json_decref(TAKE(a->doc));          /* of a first try that found the disk full */
     if (rows_read(db, &rows_runs, a->project, a->id, &a->doc, err) < 0)
         return -(int)err->code;
     snprintf(state, sizeof state, " %s ", text_of(a->doc, "state"));
@@ -322,7 +323,7 @@ static int ask(sqlite3 *db, void *arg, struct err *err)
 
 static int asked(struct server *s, struct asking *a, struct err *err)
 {
-    int rc = store_write(s->store, ask, a, err);
+    int rc = store_write_last(s->store, ask, a, err);
 
     record_done(&a->e);
     json_decref(a->doc);

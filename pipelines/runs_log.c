@@ -79,7 +79,7 @@ static int write_batch(sqlite3 *db, void *arg, struct err *err)
 int runs_log_write(struct server *s, struct record *entries, int n, struct err *err)
 {
     struct batch b = { entries, n };
-    int rc = n ? store_write(s->store, write_batch, &b, err) : 0;
+    int rc = n ? store_write_last(s->store, write_batch, &b, err) : 0;
 
     for (int i = 0; rc == 0 && i < n; i++)
         record_done(&entries[i]);

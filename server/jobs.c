@@ -140,7 +140,7 @@ static int append_all(sqlite3 *db, void *arg, struct err *err)
 int jobs_append_all(struct server *s, struct job_event *events, int n, struct err *err)
 {
     struct change c = { events, n };
-    int rc = n ? store_write(s->store, append_all, &c, err) : 0;
+    int rc = n ? store_write_last(s->store, append_all, &c, err) : 0;
 
     for (int i = 0; i < n; i++) {
         json_decref(events[i].body);
@@ -176,7 +176,7 @@ static int append_named(sqlite3 *db, void *arg, struct err *err)
 
 static int ask(struct server *s, struct asked *a, struct err *err)
 {
-    int rc = store_write(s->store, append_named, a, err);
+    int rc = store_write_last(s->store, append_named, a, err);
 
     if (rc == 0)
         tell(s);
@@ -421,7 +421,7 @@ int jobs_delete(struct server *s, const char *project, const char *name, struct 
     struct deletion d = { project, name, 0 };
     char path[4096];
 
-    if (store_write(s->store, delete_job, &d, err) < 0)
+    if (store_write_last(s->store, delete_job, &d, err) < 0)
         return -(int)err->code;
     tell(s);
     store_point("jobs.deleted");        /* what is left of its files goes at the next start */

@@ -281,7 +281,7 @@ int server_start(struct server *s, const struct server_config *config,
         server_stop(s, 0);
         return -(int)err->code;
     }
-    if (write_json(s, err) < 0) {
+    if (write_json(s, err) < 0 && (store_release(s->store), write_json(s, err)) < 0) {
         server_stop(s, 0);
         return -(int)err->code;
     }

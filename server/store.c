@@ -23,6 +23,9 @@ enum { BATCH_MAX = 512 };
 
 enum { KEPT_FIRST = 64 };
 
+/* Some hundred changes of a job, and the files that go with them. */
+enum { RESERVE_BYTES = 1 << 20 };
+
 struct kept { const char *sql; sqlite3_stmt *st; };
 
 struct conn {
@@ -54,6 +57,8 @@ struct store {
     struct conn *readers;
     pthread_key_t mine;         /* this thread's reader */
     _Atomic uint64_t commits;
+    int reserve;                /* a file of RESERVE_BYTES, or of none while they are needed */
+    _Atomic bool released;
 };
 
 /* Those in use on this thread, innermost first: store_sql finds its connection here. */
@@ -316,6 +321,7 @@ int store_open(const char *dir, struct store **out, struct err *err)
     }
     pthread_mutex_init(&s->lock, NULL);
     s->last = &s->first;
+    s->reserve = -1;
     /* A checkpoint of 4,000 pages (16 MB) takes some 20 ms of one write in a thousand. */
     if (conn_open(&s->writer, s->path, "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;"
                   "PRAGMA wal_autocheckpoint=4000; PRAGMA journal_size_limit=67108864;"
@@ -326,6 +332,9 @@ int store_open(const char *dir, struct store **out, struct err *err)
         store_free(s);
         return -(int)err->code;
     }
+    buf_printf(&path, "%s/reserve", dir);
+    if (path.data && (s->reserve = open(path.data, O_RDWR | O_CREAT | O_CLOEXEC, 0600)) >= 0)
+        s->released = posix_fallocate(s->reserve, 0, RESERVE_BYTES) != 0;
     *out = s;
     return 0;
 }
@@ -342,6 +351,8 @@ void store_free(struct store *s)
         free(c);
     }
     conn_close(&s->writer);     /* the last one out empties the log into the file */
+    if (s->reserve >= 0)
+        close(s->reserve);
     pthread_mutex_destroy(&s->lock);
     free(s->path);
     free(s);
@@ -454,6 +465,25 @@ int store_write(struct store *s, int (*fn)(sqlite3 *db, void *arg, struct err *e
     pthread_mutex_unlock(&s->lock);
     pthread_cond_destroy(&w.told);
     return w.rc < 0 ? w.rc : 0;
+}
+
+void store_release(struct store *s)
+{
+    s->released = s->reserve >= 0 && ftruncate(s->reserve, 0) == 0;
+}
+
+int store_write_last(struct store *s, int (*fn)(sqlite3 *db, void *arg, struct err *err),
+                     void *arg, struct err *err)
+{
+    int rc = store_write(s, fn, arg, err);
+
+    if (rc == -ERR_IO && !strcmp(err->text, FULL_DISK) && !s->released) {
+        store_release(s);
+        rc = store_write(s, fn, arg, err);
+    }
+    if (rc == 0 && s->released)
+        s->released = posix_fallocate(s->reserve, 0, RESERVE_BYTES) != 0;
+    return rc;
 }
 
 /* ------------------------------------------------------------ reading */

@@ -37,6 +37,14 @@ int store_schema(struct store *s, const char *module, const char *const *schema,
 int store_write(struct store *s, int (*fn)(sqlite3 *db, void *arg, struct err *err), void *arg,
                 struct err *err);
 
+/* The same for what must be possible on a full disk: to record how a job ended, to cancel, to delete.
+ * When there is no room it gives up what the store keeps in reserve (DIR/reserve) and runs fn once
+ * more; the reserve is taken again as soon as there is room. */
+int store_write_last(struct store *s, int (*fn)(sqlite3 *db, void *arg, struct err *err),
+                     void *arg, struct err *err);
+/* Gives the reserve up, for a file that has to be written; the next store_write_last takes it again. */
+void store_release(struct store *s);
+
 /* Runs fn on this thread's read connection, in one snapshot. */
 int store_read(struct store *s, int (*fn)(sqlite3 *db, void *arg, struct err *err), void *arg,
                struct err *err);

@@ -246,6 +246,24 @@ def test_a_full_disk_is_one_clear_error_and_work_goes_on_after(muster, small_dis
         assert server.call("GET", f"/api/jobs/default/j{i}")[0] == 404
 
 
+def test_a_disk_that_a_job_filled_is_cleared_by_the_jobs_commands(muster, small_disk):
+    with Server(muster, small_disk / "data") as server:
+        filler = {**JOB, "command": ["sh", "-c", "cat /dev/zero >big; echo full; sleep 1000"]}
+        assert submit(server, "filler", filler, set())[0] == 201
+        wait_for(server, "filler", ("running",))
+        until = time.monotonic() + 30
+        while os.statvfs(small_disk).f_bavail and time.monotonic() < until:
+            time.sleep(0.01)
+        server.stop()
+        server.start()                          # also when it is full
+        muster("jobs", "cancel", "filler", env=server.env)
+        assert wait_for(server, "filler", ("cancelled",))
+        muster("jobs", "delete", "filler", env=server.env)
+        assert os.statvfs(small_disk).f_bavail * os.statvfs(small_disk).f_bsize > 2 << 20
+        assert submit(server, "after", JOB, set())[0] == 201
+        assert wait_for(server, "after")["state"] == "succeeded"
+
+
 def test_fifty_thousand_queued_jobs_are_listed_at_once(muster, tmp_path):
     with Server(muster, tmp_path / "data") as server:
         # Waits for a machine that it never gets to itself: what is behind it waits, too.
