@@ -442,15 +442,20 @@ static const char *const kinds[] = {
     "PersistentVolumeClaim", "ConfigMap", "Secret", "TrainingJob", NULL,
 };
 
-/* The kind is in a line of its own in every manifest that people and kfp write. */
+/* Before tags are filled a manifest may be no YAML yet. Its first key `kind`, at the beginning of a
+ * line or within the braces of one, is that of the resource. */
 static int check_manifest(struct argo *c, const struct value *v)
 {
     char kind[80] = "";
 
-    for (const char *p = v->text; p && *p; p = strchr(p, '\n') ? strchr(p, '\n') + 1 : NULL)
-        if (sscanf(p, "kind: %*[\"']%79[A-Za-z]", kind) == 1 ||
-            sscanf(p, "kind: %79[A-Za-z]", kind) == 1)
-            break;
+    for (const char *p = v->text; p && (p = strstr(p, "kind")) && !*kind; p += strlen("kind")) {
+        const char *after = p + strlen("kind");
+        if (p > v->text && !strchr("\n{,\"' ", p[-1]))
+            continue;
+        after += strspn(after, "\"'");
+        if (*after == ':')
+            sscanf(after + 1 + strspn(after + 1, " \"'"), "%79[A-Za-z]", kind);
+    }
     if (!*kind && argo_has_tags(v->text))
         return 0;                               /* it comes from a tag */
     for (int i = 0; kinds[i]; i++)
