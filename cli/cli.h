@@ -73,6 +73,7 @@ struct command {
     X(jobs) \
     X(storage) \
     X(image) \
+    X(volumes) \
     X(env) \
     X(project) \
     X(secret) \

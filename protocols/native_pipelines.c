@@ -1,5 +1,5 @@
-/* protocols/native_pipelines.c - /api/pipelines, /api/experiments: what was uploaded, and what runs
- * belong to, as the console asks for them */
+/* protocols/native_pipelines.c - /api/pipelines, /api/experiments, /api/volumes: what was uploaded,
+ * what runs belong to and what their steps share */
 #include <string.h>
 
 #include "base/json.h"
@@ -7,6 +7,7 @@
 #include "protocols/native.h"
 #include "protocols/native_logs.h"
 #include "server/server.h"
+#include "server/volumes.h"
 
 /* What the path names, when the token may see it. */
 struct entry_name { const char *project, *id; };
@@ -227,6 +228,29 @@ static int unarchive_experiment(struct request *q, struct err *err)
     return archive(q, false, err);
 }
 
+/* ------------------------------------------------------------ volumes */
+
+static int list_volumes(struct request *q, struct err *err)
+{
+    const char *project = request_arg(q, "project");
+    json_t *volumes;
+
+    if (request_allows(q, project, err) < 0 ||
+        volumes_list(request_server(q), project, &volumes, err) < 0)
+        return -(int)err->code;
+    return respond_json(q, 200, json_pack("{s:o}", "volumes", volumes));
+}
+
+static int delete_volume(struct request *q, struct err *err)
+{
+    struct entry_name n;
+
+    if (entry_of(q, &n, err) < 0 ||
+        volumes_delete(request_server(q), n.project, n.id, err) < 0)
+        return -(int)err->code;
+    return respond_empty(q, 204);
+}
+
 #define PIPELINE "/api/pipelines/{project}/{id}"
 #define EXPERIMENT "/api/experiments/{project}/{id}"
 
@@ -247,6 +271,8 @@ static const struct http_route routes[] = {
     { "DELETE", EXPERIMENT, HTTP_WAITS, delete_experiment, NULL },
     { "POST", EXPERIMENT "/archive", HTTP_WAITS, archive_experiment, NULL },
     { "POST", EXPERIMENT "/unarchive", HTTP_WAITS, unarchive_experiment, NULL },
+    { "GET", "/api/volumes/{project}", HTTP_WAITS, list_volumes, NULL },
+    { "DELETE", "/api/volumes/{project}/{id}", HTTP_WAITS, delete_volume, NULL },
     { 0 }
 };
 

@@ -53,6 +53,20 @@ def test_a_backup_has_the_volumes_and_goes_on_as_a_server(muster, server, tmp_pa
         other.stop()
 
 
+def test_volumes_are_listed_and_deleted(muster, server, tmp_path):
+    (tmp_path / "w.yaml").write_text(VOLUME)
+    muster("apply", "-f", tmp_path / "w.yaml", "--wait", env=server.env)
+    assert "kept" in muster("volumes", "list", env=server.env).stdout
+    muster("project", "add", "other", env=server.env)
+    other = {**server.env, "MUSTER_PROJECT": "other"}
+    assert muster("volumes", "list", env=other).stdout == ""
+    assert muster("volumes", "delete", "kept", env=other, check=False).returncode
+    muster("volumes", "delete", "kept", env=server.env)
+    assert muster("volumes", "list", env=server.env).stdout == ""
+    gone = muster("volumes", "delete", "kept", env=server.env, check=False)
+    assert gone.returncode and "no volume kept" in gone.stderr
+
+
 def test_a_project_goes_when_nothing_is_kept_for_it(muster, server, tmp_path):
     for name, leave in (("buckets", ["storage", "mb", "gs://some-bucket-of-it"]),
                         ("pipelines", ["pipelines", "upload", tmp_path / "w.yaml"])):
