@@ -50,7 +50,7 @@ struct run_state {
     pid_t keeper;
     int code, signal;           /* RUN_ENDED */
     char reason[256];           /* a sentence: "killed: needed more than its 2 GB of memory"; "" for
-                                   code 0 */
+                                   code 0, but for lines of the log that were lost */
     bool stopped;               /* RUN_ENDED because stop was called */
     int workers;                /* of a native job, now; 0: not known (yet) */
     double started, ended;      /* RUN_ENDED: of the user's program; 0: it never ran */

@@ -595,6 +595,17 @@ static bool take_container_end(const struct task *t, const struct limits_group *
             limits_out_of_memory(limits));
 }
 
+/* What the log could not say. */
+static void say_lost(const struct keeper *k, char *reason, size_t size)
+{
+    long long lost = journal_dropped(k->journal);
+    size_t n = strlen(reason);
+
+    if (lost)
+        snprintf(reason + n, size - n, "%s%lld lines of its log were lost: the disk was full",
+                 n ? "; " : "", lost);
+}
+
 static int run_job(struct keeper *k, struct err *err)
 {
     OWN(limits_group) limits = NULL;
@@ -630,6 +641,7 @@ static int run_job(struct keeper *k, struct err *err)
         if (*reason)
             journal_say(k->journal, "%s", reason);
         journal_flush(k->journal);
+        say_lost(k, reason, sizeof reason);
         write_exit(k, describe(k, &o, reason, out_of_memory && o.cause == ENDED_ITSELF
                                ? "memory" : cause_names[o.cause], limits_memory_peak(limits)));
     }

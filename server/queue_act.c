@@ -106,7 +106,7 @@ static int attempt_ended(struct queue *q, const struct entry *e, const struct ru
     if (e->state == JOB_CANCELLING)
         return pending_add(q, e->plan.id, "job.ended", end_body("cancelled", "cancelled"), err);
     if (good)
-        return pending_add(q, e->plan.id, "job.ended", end_body("succeeded", ""), err);
+        return pending_add(q, e->plan.id, "job.ended", end_body("succeeded", reason), err);
     return after_failure(q, e, reason, now, err);
 }
 
