@@ -259,9 +259,10 @@ def test_a_disk_that_a_job_filled_is_cleared_by_the_jobs_commands(muster, small_
         filler = {**JOB, "command": ["sh", "-c", "cat /dev/zero >big; echo full; sleep 1000"]}
         assert submit(server, "filler", filler, set())[0] == 201
         wait_for(server, "filler", ("running",))
-        until = time.monotonic() + 30
-        while os.statvfs(small_disk).f_bavail > 16 and time.monotonic() < until:
-            time.sleep(0.01)
+        size, big = 0, next((small_disk / "data/jobs").glob("*/1/work")) / "big"
+        while not big.exists() or size != big.stat().st_size or size < 1 << 20:
+            size = big.stat().st_size if big.exists() else 0
+            time.sleep(0.2)
         server.stop()
         server.start()                          # also when it is full
         muster("jobs", "cancel", "filler", env=server.env)
