@@ -27,6 +27,7 @@ PR_SET_PDEATHSIG = 1
 def die_with_parent():
     """For the child of a test (preexec_fn): it is killed when the tests are, by a timeout or by hand."""
     LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)        # under nohup it would be ignored
 
 
 def held(pace, until):

@@ -709,7 +709,7 @@ def test_kill_9_at_every_point_keeps_what_was_acknowledged(muster, tmp_path):
         if alive:
             break
         killed += 1
-        shutil.rmtree(server.data_dir)
+        shutil.rmtree(server.data_dir, ignore_errors=True)      # a child may be last
     assert alive and killed > 30
 
 
