@@ -7,8 +7,7 @@
 #include "base/clock.h"
 #include "base/files.h"
 #include "base/json.h"
-#include "cli/cli.h"
-#include "cli/client.h"
+#include "cli/listing.h"
 #include "pipelines/package.h"
 
 struct args {
@@ -36,12 +35,6 @@ static const struct option options[] = {
 
 /* Between two looks at a run: nobody notices. */
 enum { LOOK_US = 50000 };
-
-static void print_json(const json_t *doc)
-{
-    OWN_MEM char *text = json_dumps(doc, JSON_INDENT(2));
-    puts(text ? text : "null");
-}
 
 /* ------------------------------------------------------------ what is sent */
 
@@ -176,7 +169,7 @@ static int run(struct cli *c, int argc, char **argv, struct err *err)
         return -(int)err->code;
     if (!a.wait) {
         if (a.json)
-            print_json(made);
+            listing_json(made);
         else
             printf("%s %s\n", text_of(made, "workflow"), text_of(made, "id"));
         return 0;
@@ -185,7 +178,7 @@ static int run(struct cli *c, int argc, char **argv, struct err *err)
     if (follow(&f, &ended, err) < 0)
         return -(int)err->code;
     if (a.json)
-        print_json(ended);
+        listing_json(ended);
     else
         printf("%s %s %s\n", text_of(ended, "workflow"), text_of(ended, "id"),
                text_of(ended, "state"));

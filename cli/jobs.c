@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/http.h"
 #include "base/json.h"
+#include "cli/listing.h"
 
 struct args {
     const char *project, *state, *text, *label, *search, *since;
@@ -42,12 +43,6 @@ static const struct option options[] = {
 enum { LOOK_US = 100000 };
 /* A server that does not answer is asked again after growing pauses, for so long. */
 static const double PAUSE_MAX_S = 2, WAIT_S = 1800;
-
-static void print_json(const json_t *doc)
-{
-    OWN_MEM char *text = json_dumps(doc, JSON_INDENT(2) | JSON_ENCODE_ANY);
-    puts(text ? text : "null");
-}
 
 int job_client(const char *project, struct client **out, struct err *err)
 {
@@ -163,7 +158,7 @@ static int list(struct cli *c, struct client *s, const struct args *a, char **na
         snprintf(token, sizeof token, "%s", text_of(doc, "next"));
     } while (*token && left > 0);
     if (a->json) {
-        print_json(all);
+        listing_json(all);
         return 0;
     }
     for (size_t i = 0; i < json_array_size(all); i++)
@@ -206,7 +201,7 @@ static int describe(struct cli *c, struct client *s, const struct args *a, char 
         return -(int)err->code;
     if (a->json) {
         json_object_set(job, "events", json_object_get(log, "events"));
-        print_json(job);
+        listing_json(job);
         return 0;
     }
     const json_t *workers = json_object_get(job, "workers");
@@ -407,7 +402,7 @@ static int logs(struct cli *c, struct client *s, const struct args *a, char **na
 static int show(const struct args *a, const json_t *job, const char *what)
 {
     if (a->json)
-        print_json(job);
+        listing_json(job);
     else
         printf("%s%s\n", text_of(job, "name"), what);
     return 0;

@@ -1,4 +1,4 @@
-/* cli/listing.h - what the commands of pipelines, experiments and runs share */
+/* cli/listing.h - what the commands that ask a server for lists share */
 #ifndef MUSTER_CLI_LISTING_H
 #define MUSTER_CLI_LISTING_H
 
@@ -8,7 +8,7 @@
 #include "cli/cli.h"
 #include "cli/client.h"
 
-void listing_json(const json_t *doc);
+void listing_json(const json_t *doc);   /* on standard output, as --json has it */
 
 /* "2026-11-15 17:25:01" here, of Unix seconds or of RFC 3339; blanks of that width where there is
  * none. */

@@ -3,8 +3,7 @@
 #include <string.h>
 
 #include "base/json.h"
-#include "cli/cli.h"
-#include "cli/client.h"
+#include "cli/listing.h"
 
 struct args {
     int json;
@@ -17,12 +16,6 @@ static const struct option options[] = {
     { "json", 0, NULL, "print the server's answer as JSON", OPTION_FLAG, offsetof(struct args, json) },
     { 0 }
 };
-
-static void print_json(const json_t *doc)
-{
-    OWN_MEM char *text = json_dumps(doc, JSON_INDENT(2) | JSON_ENCODE_ANY);
-    puts(text ? text : "null");
-}
 
 static void print_time(const json_t *row)
 {
@@ -43,7 +36,7 @@ static int add(struct client *c, const struct args *a, const char *name, struct 
     if (client_call(c, "POST", "/api/projects", body, &doc, err) < 0)
         return -(int)err->code;
     if (a->json)
-        print_json(doc);
+        listing_json(doc);
     else
         printf("project %s is there (muster project token add --project %s makes a token for it)\n",
                name, name);
@@ -60,7 +53,7 @@ static int list(struct client *c, const struct args *a, const char *name, struct
     if (client_call(c, "GET", "/api/projects", NULL, &doc, err) < 0)
         return -(int)err->code;
     if (a->json)
-        print_json(doc);
+        listing_json(doc);
     else
         json_array_foreach(json_object_get(doc, "projects"), i, row) {
             print_time(row);
@@ -90,7 +83,7 @@ static int token_add(struct client *c, const struct args *a, const char *name, s
     if (client_call(c, "POST", path, body, &doc, err) < 0)
         return -(int)err->code;
     if (a->json) {
-        print_json(doc);
+        listing_json(doc);
         return 0;
     }
     /* The token alone on stdout, so that it can go to a file. */
@@ -113,7 +106,7 @@ static int token_list(struct client *c, const struct args *a, const char *name, 
     if (client_call(c, "GET", path, NULL, &doc, err) < 0)
         return -(int)err->code;
     if (a->json)
-        print_json(doc);
+        listing_json(doc);
     else
         json_array_foreach(json_object_get(doc, "tokens"), i, row) {
             print_time(row);
