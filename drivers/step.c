@@ -645,8 +645,7 @@ int step_prepare(const struct task_order *o, task_step *run, void *arg, struct t
     task_expose_at(t, dir, "/tmp", true);
     task_set(t, "HOME", "/tmp");
     snprintf(t->cwd, sizeof t->cwd, "%s", cwd ? cwd : "/tmp");
-    if (make_dir(&s, "files", 0755, dir, err) < 0 || set_mounts(&s, err) < 0 ||
-        set_outputs(&s, err) < 0)
+    if (set_mounts(&s, err) < 0 || set_outputs(&s, err) < 0)
         return -(int)err->code;
     json_array_foreach(json_object_get(step, "files"), i, item)
         if (put_file(&s, run, arg, i, item, err) < 0)
