@@ -1,4 +1,5 @@
-/* cli/apply.c - muster apply: run a pipeline from a file */
+/* cli/apply.c - muster apply: run a pipeline from a file, or keep the config maps, secrets and volumes
+ * that a file has */
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -9,6 +10,7 @@
 #include "base/json.h"
 #include "cli/listing.h"
 #include "pipelines/package.h"
+#include "pipelines/resources.h"
 
 struct args {
     const char *file, *name, *project, *experiment;
@@ -17,7 +19,9 @@ struct args {
 };
 #define AT(field) offsetof(struct args, field)
 static const struct option options[] = {
-    { "file", 'f', "FILE", "a Workflow or a compiled pipeline: YAML, .tar.gz or .zip", OPTION_TEXT,
+    { "file", 'f', "FILE",
+      "a Workflow or a compiled pipeline: YAML, .tar.gz or .zip; or ConfigMaps, Secrets and "
+      "PersistentVolumeClaims", OPTION_TEXT,
       AT(file) },
     { "param", 'p', "NAME=VALUE", "a parameter of the run", OPTION_LIST, AT(parameters) },
     { "wait", 'w', NULL, "until it has ended; fails when the run did", OPTION_FLAG, AT(wait) },
@@ -55,23 +59,62 @@ static int read_parameters(const struct option_list *list, json_t **out, struct 
     return 0;
 }
 
-static int make_body(const struct args *a, const struct client *s, json_t **out, struct err *err)
+/* What stands for the file in messages. */
+static const char *file_name(const struct args *a)
+{
+    const char *slash = strrchr(a->file, '/');
+    return strcmp(a->file, "-") ? slash ? slash + 1 : a->file : "stdin";
+}
+
+static int read_text(const struct args *a, struct buf *text, struct err *err)
+{
+    OWN_MEM char *bytes = NULL;
+    size_t n;
+
+    if (files_read(a->file, PACKAGE_BYTES_MAX, &bytes, &n, err) < 0)
+        return -(int)err->code;
+    return package_read(bytes, n, file_name(a), text, err);
+}
+
+static int make_body(const struct args *a, const struct client *s, const struct buf *text,
+                     json_t **out, struct err *err)
 {
     OWN_JSON json_t *parameters = NULL;
-    OWN_MEM char *bytes = NULL;
-    OWN_BUF text = BUF_INIT;
-    size_t n;
-    const char *slash = strrchr(a->file, '/');
-    const char *file = strcmp(a->file, "-") ? slash ? slash + 1 : a->file : "stdin";
 
-    if (read_parameters(&a->parameters, &parameters, err) < 0 ||
-        files_read(a->file, PACKAGE_BYTES_MAX, &bytes, &n, err) < 0 ||
-        package_read(bytes, n, file, &text, err) < 0)
+    if (read_parameters(&a->parameters, &parameters, err) < 0)
         return -(int)err->code;
     *out = json_pack("{s:s, s:s*, s:s*, s:O, s:o, s:s, s:b}", "project", s->project, "name",
                      a->name, "experiment", a->experiment, "parameters", parameters, "text",
-                     json_stringn(text.data, text.n), "file", file, "no_cache", a->no_cache);
+                     json_stringn(text->data, text->n), "file", file_name(a), "no_cache",
+                     a->no_cache);
     return *out ? 0 : err_set(err, ERR_INVALID, "%s is not UTF-8", a->file);
+}
+
+/* ------------------------------------------------------------ config maps, secrets, volumes */
+
+static int apply_resources(const struct args *a, struct client *s, const struct buf *text,
+                           struct err *err)
+{
+    OWN_JSON json_t *done = NULL;
+    OWN_JSON json_t *body = json_pack("{s:s, s:s, s:o}", "project", s->project, "file",
+                                      file_name(a), "text", json_stringn(text->data, text->n));
+    size_t i;
+    json_t *one;
+
+    if (a->parameters.n || a->wait || a->name || a->experiment || a->no_cache)
+        return err_set(err, ERR_INVALID, "%s has no pipeline: --param, --wait, --name, --experiment "
+                       "and --no-cache are for one", a->file);
+    if (!body)
+        return err_set(err, ERR_INVALID, "%s is not UTF-8", a->file);
+    if (client_call(s, "POST", "/api/resources", body, &done, err) < 0)
+        return -(int)err->code;
+    if (a->json) {
+        listing_json(json_object_get(done, "resources"));
+        return 0;
+    }
+    json_array_foreach(json_object_get(done, "resources"), i, one)
+        printf("%s/%s %s\n", text_of(one, "kind"), text_of(one, "name"), text_of(one, "did"));
+    return 0;
 }
 
 /* ------------------------------------------------------------ following */
@@ -149,6 +192,7 @@ static int run(struct cli *c, int argc, char **argv, struct err *err)
     struct args a = { 0 };
     OWN(client) s = NULL;
     OWN_JSON json_t *body = NULL, *made = NULL, *ended = NULL;
+    OWN_BUF text = BUF_INIT;
     int n = options_parse(options, argc, argv, &a, err);
 
     if (n < 0)
@@ -164,7 +208,11 @@ static int run(struct cli *c, int argc, char **argv, struct err *err)
         if (!(s->project = strdup(a.project)))
             return err_set(err, ERR_NOMEM, "no memory for a name");
     }
-    if (make_body(&a, s, &body, err) < 0 ||
+    if (read_text(&a, &text, err) < 0)
+        return -(int)err->code;
+    if (text.n && resources_only(text.data, text.n))
+        return apply_resources(&a, s, &text, err);
+    if (make_body(&a, s, &text, &body, err) < 0 ||
         client_call(s, "POST", "/api/runs", body, &made, err) < 0)
         return -(int)err->code;
     if (!a.wait) {
@@ -195,9 +243,13 @@ const struct command command_apply = {
     .name = "apply",
     .args = "-f FILE",
     .summary = "run a pipeline: a Workflow of Argo, or what kfp compiled",
-    .example = "muster apply -f pipeline.yaml --param epochs=1 --wait",
+    .example = "muster apply -f pipeline.yaml --param epochs=1 --wait\n"
+               "muster apply -f configmap.yaml",
     .more = "Prints the name of the run and its id. What cannot run is refused before anything "
-            "begins,\nwith file and line. muster runs lists and describes runs.",
+            "begins,\nwith file and line. muster runs lists and describes runs.\n"
+            "A file of ConfigMaps, Secrets and PersistentVolumeClaims alone is kept in the project: "
+            "a key K\nof N is its value N.K (muster config, muster secret), a claim is a volume "
+            "(muster volumes).",
     .options = options,
     .run = run,
 };

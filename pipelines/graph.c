@@ -126,8 +126,10 @@ int run_graph_new(const json_t *flow, const struct graph_run *run, struct run_gr
     g->now = run->created;
     g->nothing = json_pack("{s:{}, s:{}}", "parameters", "artifacts");
     g->globals = json_pack("{s:{}, s:{}}", "parameters", "artifacts");
+    g->configs = run->configs ? json_deep_copy(run->configs) : json_object();
     g->bytes = sizeof *g;
-    if (!g->run_id || !g->run_name || !g->run_project || !g->nothing || !g->globals)
+    if (!g->run_id || !g->run_name || !g->run_project || !g->nothing || !g->globals ||
+        !g->configs)
         return err_set(err, ERR_NOMEM, "no memory for a run");
     if (graph_take_parameters(g, run->parameters, err) < 0 || graph_compile(g, err) < 0)
         return -(int)err->code;
@@ -158,6 +160,7 @@ void run_graph_free(struct run_graph *g)
     json_decref(g->parameters);
     json_decref(g->nothing);
     json_decref(g->globals);
+    json_decref(g->configs);
     json_decref(g->failures);
     free(g->run_id);
     free(g->run_name);
@@ -236,6 +239,15 @@ static json_t *leaf_outputs(const struct run_graph *g, const struct vertex *v, c
     return all;
 }
 
+/* Config maps as they are from now on, each a whole. */
+static void take_configs(struct run_graph *g, const json_t *body)
+{
+    const json_t *maps = json_object_get(body, "configs");
+
+    if (maps && json_object_update(g->configs, (json_t *)maps) < 0)
+        g->failed = true;
+}
+
 static void node_ended(struct run_graph *g, const json_t *body)
 {
     struct vertex *v = node_at(g, body);
@@ -246,6 +258,7 @@ static void node_ended(struct run_graph *g, const json_t *body)
         !phase_at(body, &phase) ||
         (int)number_at(body, "attempt", v->n.attempt) != v->n.attempt)
         return;
+    take_configs(g, body);
     vertex_outputs(v, leaf_outputs(g, v, body, phase == NODE_SUCCEEDED));
     v->n.started = number_at(body, "started", v->n.started > 0 ? v->n.started : g->now);
     v->n.cached = json_is_object(json_object_get(body, "cached")) ||
@@ -321,12 +334,12 @@ static void run_deadline(struct run_graph *g, const json_t *body)
 
 static void run_retry(struct run_graph *g, const json_t *body)
 {
-    (void)body;
     if (!over(g) || (g->exit && !node_phase_ended(g->exit->n.phase)))
         return;
     if (!node_failed(g->root->n.phase) && !(g->exit && node_failed(g->exit->n.phase)))
         return;
     g->over = false;
+    take_configs(g, body);
     free(TAKE(g->stop_message));
     free(TAKE(g->over_message));
     json_decref(TAKE(g->failures));

@@ -88,12 +88,14 @@ struct graph_run {
     const char *id, *name;      /* name: of the workflow, unique */
     const char *project;
     const json_t *parameters;
-    const json_t *configs;      /* config maps that inputs read, {"map": {"key": text}}, or NULL */
+    const json_t *configs;      /* config maps that inputs read, {"map": {"key": text}}, as they were
+                                   when the run was created, or NULL */
     double created;
 };
 
 /* The values of config maps that inputs of the flow read, for graph_run.configs: each is asked for,
- * also twice. `each` returns 0 to go on; what it returns else is returned. */
+ * also twice; `map` NULL: a tag names it, so it may be any. `each` returns 0 to go on; what it
+ * returns else is returned. */
 int run_graph_configs(const json_t *flow,
                       int (*each)(void *arg, const char *map, const char *key, bool optional),
                       void *arg);
@@ -109,7 +111,8 @@ OWN_DEFINE(run_graph)
  *  run.created     anything; nothing is done
  *  node.ended      {"node": name or id, "attempt", "phase", "message"?, "code"?, "started"?,
  *                   "ended"?, "outputs"?: {"parameters", "artifacts", "result"?}, "cached"?,
- *                   "job"?, "transient"?: bool (for retries of OnTransientError)}
+ *                   "job"?, "transient"?: bool (for retries of OnTransientError),
+ *                   "configs"?: {map: {key: text}}, config maps that the step changed, whole}
  *  node.resumed    {"node"} of a suspend node; or {} for all that wait; "phase"?, "message"?, and
  *                   "parameters"?: its outputs
  *  node.deadline   {"node", "message"?}: the template's deadline has passed; what runs in it is not
@@ -117,7 +120,7 @@ OWN_DEFINE(run_graph)
  *  run.terminate   {"by"?, "all"?}: nothing new begins but the exit handler (and tasks that run
  *                   whatever happens); "all": true, or a second time, stops these too
  *  run.deadline    {}
- *  run.retry       {}: the failed leaves are wanted anew, with a higher attempt
+ *  run.retry       {"configs"?}: the failed leaves are wanted anew, with a higher attempt
  *  run.ended       {"phase", "message"?}: the run is over whatever the nodes say
  * An event of an unknown type, for an unknown node or an earlier attempt is no error: nothing is
  * done. ERR_INVALID: a body that is not an object. */

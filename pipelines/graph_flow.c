@@ -310,7 +310,7 @@ static int configs_of(const json_t *inputs,
         const char *map = text_at(config, "name"), *key = text_at(config, "key");
         bool optional = json_is_true(json_object_get(config, "optional")) ||
                         json_object_get(doc, "default");
-        int rc = map && key ? each(arg, map, key, optional) : 0;
+        int rc = config ? each(arg, map && key ? map : NULL, key, optional) : 0;
         if (rc)
             return rc;
     }
@@ -331,6 +331,12 @@ int run_graph_configs(const json_t *flow,
     return rc;
 }
 
+int config_missing(const char *map, const char *key, struct err *err)
+{
+    return err_set(err, ERR_INVALID, "config map \"%.100s\" has no \"%.100s\" (muster apply -f a "
+                   "ConfigMap, or muster config set %.100s.%.100s)", map, key, map, key);
+}
+
 int graph_take_parameters(struct run_graph *g, const json_t *given, struct err *err)
 {
     const json_t *list = json_object_get(g->flow, "inputs"), *doc;
@@ -347,10 +353,12 @@ int graph_take_parameters(struct run_graph *g, const json_t *given, struct err *
         const json_t *config = v ? NULL : json_object_get(doc, "config");
         const char *map = text_at(config, "name"), *word = text_at(config, "key");
         if (map && word)
-            v = json_object_get(json_object_get(g->run.configs, map), word);
+            v = json_object_get(json_object_get(g->configs, map), word);
         if (!v && (json_is_true(json_object_get(doc, "optional")) ||
                    json_is_true(json_object_get(config, "optional"))))
             continue;
+        if (name && !v && map && word)
+            return config_missing(map, word, err), err_add(err, "parameter \"%s\"", name);
         if (!name || !v)
             return err_set(err, ERR_INVALID, "the run has no value for its parameter \"%s\"",
                            name ? name : "");

@@ -143,6 +143,7 @@ struct run_graph {
     struct graph_run run;
     char *run_id, *run_name, *run_project;
     json_t *parameters;
+    json_t *configs;            /* config maps: those of `run`, and what its steps made of them */
     json_t *nothing;            /* inputs of what has none */
     json_t *globals;            /* outputs with a global name */
     json_t *failures;
@@ -183,6 +184,7 @@ int graph_compile(struct run_graph *g, struct err *err);
 void graph_compile_free(struct run_graph *g);
 const struct tmpl *graph_template(const struct run_graph *g, const char *name);
 int graph_take_parameters(struct run_graph *g, const json_t *given, struct err *err);
+int config_missing(const char *map, const char *key, struct err *err);
 json_t *graph_typed(const char *type, json_t *value);   /* takes, returns a reference */
 
 /* graph_node.c. A name is taken over. */

@@ -224,7 +224,7 @@ int artifact_get(const struct scope *s, const json_t *ref, json_t **out, struct 
 
 /* ------------------------------------------------------------ inputs of a template */
 
-/* The value of a config map, as it was when the run began. */
+/* The value of a config map, as it was when the run began or one of its steps changed it. */
 static int config_in(const struct scope *s, const json_t *doc, json_t **out, struct err *err)
 {
     struct scope own = { .g = s->g };
@@ -235,12 +235,11 @@ static int config_in(const struct scope *s, const json_t *doc, json_t **out, str
         value_get(&own, json_object_get(config, "key"), &key, err) < 0)
         return -(int)err->code;
     const char *map = json_string_value(name), *word = json_string_value(key);
-    const json_t *held = json_object_get(s->g->run.configs, map ? map : "");
+    const json_t *held = json_object_get(s->g->configs, map ? map : "");
     json_t *v = json_object_get(held, word ? word : "");
     bool optional = json_is_true(json_object_get(config, "optional"));
     if (!v && !json_object_get(doc, "default") && !optional)
-        return err_set(err, ERR_INVALID, "config map \"%s\" has no \"%s\"", map ? map : "",
-                       word ? word : "");
+        return config_missing(map ? map : "", word ? word : "", err);
     *out = json_incref(v);
     return 0;
 }

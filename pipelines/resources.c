@@ -1,23 +1,24 @@
-/* pipelines/resources.c - what a `resource` template does: volumes, config maps, secrets, training
+/* pipelines/resources.c - what is done with a manifest: volumes, config maps, secrets, training
  *
  * DESIGN. A manifest is applied by the server itself. A step may be done twice when the server was
  * killed between doing and saying so; therefore what was created with the same content, or by the same
  * node, counts as created, and what is not there as deleted. A kind that is not in the table is
  * refused by name.
  */
+#include "pipelines/resources.h"
+
 #include <nettle/base64.h>
 #include <string.h>
 #include <strings.h>
 
 #include "base/buf.h"
 #include "base/json.h"
+#include "pipelines/flow.h"
 #include "pipelines/runs_int.h"
 #include "server/auth.h"
 #include "server/server.h"
 #include "server/volumes.h"
 #include "spec/json.h"
-
-enum { MANIFEST_MAX = 1 << 20 };
 
 struct act {
     struct server *server;
@@ -70,13 +71,77 @@ static int claim_create(const struct act *a, json_t **out, struct err *err)
     return rc < 0 ? rc : claim_get(a, out, err);
 }
 
+/* As RFC 7396 has it: null removes. */
+static void merge(json_t *to, const json_t *patch)
+{
+    const char *key;
+    json_t *v;
+
+    json_object_foreach((json_t *)patch, key, v) {
+        json_t *at = json_object_get(to, key);
+        if (json_is_null(v))
+            json_object_del(to, key);
+        else if (json_is_object(v) && json_is_object(at))
+            merge(at, v);
+        else
+            json_object_set(to, key, v);
+    }
+}
+
+/* Of what is asked for may grow what it asks for, and labels and annotations may be any. */
+static int claim_check(const json_t *old, const json_t *new, struct err *err)
+{
+    const json_t *before = json_object_get(old, "spec"), *after = json_object_get(new, "spec");
+    const char *key;
+    double was = 0, is = 0;
+    json_t *v;
+
+    json_object_foreach((json_t *)after, key, v)
+        if (strcmp(key, "resources") && !json_equal(v, json_object_get(before, key)))
+            return err_set(err, ERR_INVALID, "spec.%.64s: of a PersistentVolumeClaim labels, "
+                           "annotations and the storage that it requests can be changed", key);
+    const char *size = json_string_value(claim_size(new));
+    if (!size || !flow_quantity(size, &is))
+        return err_set(err, ERR_INVALID, "spec.resources.requests.storage: must be a size such as "
+                       "1Gi");
+    const char *had = json_string_value(claim_size(old));
+    if (had && flow_quantity(had, &was) && is < was)
+        return err_set(err, ERR_INVALID, "spec.resources.requests.storage: %.32s is less than the "
+                       "%.32s that it has; a volume only grows", size, had);
+    return 0;
+}
+
+static int claim_patch(const struct act *a, json_t **out, struct err *err)
+{
+    OWN_JSON json_t *doc = NULL, *old = NULL;
+
+    if (claim_get(a, &old, err) < 0 ||
+        volumes_get(a->server, a->project, a->name, &doc, err) < 0)
+        return -(int)err->code;
+    json_object_del(old, "status");
+    OWN_JSON json_t *new = json_deep_copy(old);
+    if (!new)
+        return err_set(err, ERR_NOMEM, "no memory for a volume");
+    merge(new, a->manifest);
+    json_object_del(new, "status");
+    if (!claim_size(new) && !claim_size(old))
+        ;                       /* it never said how large it is to be */
+    else if (claim_check(old, new, err) < 0)
+        return -(int)err->code;
+    if (!json_equal(new, old)) {
+        json_object_set(doc, "manifest", new);
+        json_object_set(doc, "size", claim_size(new));
+        if (volumes_set(a->server, a->project, a->name, doc, err) < 0)
+            return -(int)err->code;
+    }
+    return claim_get(a, out, err);
+}
+
 static int claim_apply(const struct act *a, json_t **out, struct err *err)
 {
-    struct err none = { 0 };
+    int rc = claim_patch(a, out, err);
 
-    if (claim_get(a, out, &none) == 0)
-        return 0;
-    return claim_create(a, out, err);
+    return rc == -ERR_MISSING ? claim_create(a, out, err) : rc;
 }
 
 static int claim_delete(const struct act *a, struct err *err)
@@ -88,8 +153,9 @@ static int claim_delete(const struct act *a, struct err *err)
 
 /* ------------------------------------------------------------ ConfigMap, Secret */
 
-/* "data" (base64 in a Secret) and "stringData" as texts. */
-static int values_of(const json_t *manifest, bool secret, json_t **out, struct err *err)
+/* "data" (base64 in a Secret) and "stringData" as texts; null in a patch: it is to go. */
+static int values_of(const json_t *manifest, bool secret, bool patch, json_t **out,
+                     struct err *err)
 {
     OWN_JSON json_t *values = json_object();
     const char *key;
@@ -99,9 +165,9 @@ static int values_of(const json_t *manifest, bool secret, json_t **out, struct e
         return err_set(err, ERR_INVALID, "binaryData: values are texts here");
     json_object_foreach(json_object_get(manifest, "data"), key, v) {
         const char *text = json_string_value(v);
-        if (!text)
+        if (!text && !(patch && json_is_null(v)))
             return err_set(err, ERR_INVALID, "data.%.64s: takes a text", key);
-        if (!secret) {
+        if (!secret || !text) {
             json_object_set(values, key, v);
             continue;
         }
@@ -167,8 +233,11 @@ static int values_set(const struct act *a, enum auth_kind kind, const json_t *va
         OWN_MEM char *kept = NULL;
         if (asprintf(&kept, "%s.%s", a->name, key) < 0)
             return err_set(err, ERR_NOMEM, "no memory for a value");
-        if (auth_value_set(a->server->auth, kind, a->project, kept, json_string_value(v), err) < 0)
-            return -(int)err->code;
+        int rc = json_is_null(v)
+            ? auth_value_remove(a->server->auth, kind, a->project, kept, err)
+            : auth_value_set(a->server->auth, kind, a->project, kept, json_string_value(v), err);
+        if (rc < 0 && !(json_is_null(v) && rc == -ERR_MISSING))
+            return rc;
     }
     return 0;
 }
@@ -219,7 +288,7 @@ static int values_change(const struct act *a, enum auth_kind kind, enum change h
 {
     OWN_JSON json_t *values = NULL, *there = NULL;
 
-    if (values_of(a->manifest, kind == AUTH_SECRET, &values, err) < 0 ||
+    if (values_of(a->manifest, kind == AUTH_SECRET, how == MERGE, &values, err) < 0 ||
         values_there(a, kind, &there, err) < 0)
         return -(int)err->code;
     if (how == CREATE && json_object_size(there) && !values_same(a, kind, values, there))
@@ -291,6 +360,13 @@ static int training_get(const struct act *a, json_t **out, struct err *err)
     return training_job_find(a->server, a->project, a->name, out, err);
 }
 
+static int training_patch(const struct act *a, json_t **out, struct err *err)
+{
+    if (training_job_patch(a->server, a->project, a->name, a->manifest, err) < 0)
+        return -(int)err->code;
+    return training_get(a, out, err);
+}
+
 static int training_delete(const struct act *a, struct err *err)
 {
     return training_job_stop(a->server, a->project, a->name, err);
@@ -308,14 +384,14 @@ static const struct kind {
     int (*delete)(const struct act *a, struct err *err);
 } kinds[] = {
     { "PersistentVolumeClaim", " pvc persistentvolumeclaim persistentvolumeclaims ", claim_create,
-      claim_get, claim_apply, NULL, NULL, claim_delete },
+      claim_get, claim_apply, NULL, claim_patch, claim_delete },
     { "ConfigMap", " cm configmap configmaps ", config_create, config_get, config_patch,
       config_replace, config_patch, config_delete },
     { "Secret", " secret secrets ", secret_create, secret_get, secret_patch, secret_replace,
       secret_patch, secret_delete },
     /* One that is created is a job, and the step waits for it: resource_job. */
-    { "TrainingJob", " trainingjob trainingjobs ", NULL, training_get, NULL, NULL, NULL,
-      training_delete },
+    { "TrainingJob", " trainingjob trainingjobs ", NULL, training_get, NULL, NULL,
+      training_patch, training_delete },
 };
 enum { KINDS = sizeof kinds / sizeof kinds[0] };
 
@@ -347,225 +423,119 @@ static int do_action(const struct kind *k, const char *action, const struct act 
     for (size_t i = 0; i < sizeof actions / sizeof actions[0]; i++)
         if (!strcmp(action, actions[i].name))
             return actions[i].fn ? actions[i].fn(a, out, err)
-                : err_set(err, ERR_INVALID, "a %s cannot be changed once it is there (action \"%s\")",
-                          k->name, action);
+                : err_set(err, ERR_INVALID, "a %s is not changed by \"%s\"; patch it", k->name,
+                          action);
     return err_set(err, ERR_INVALID, "there is no action \"%.32s\"", action);
 }
 
-/* ------------------------------------------------------------ what comes out */
-
-/* {.status.capacity['storage']}, {.items[0].name}; {}: all. NULL: nothing is there. */
-static const json_t *path_get(const json_t *object, const char *path)
+const char *resource_kind(const char *word)
 {
-    const char *p = path + (*path == '{');
-
-    p += *p == '$';
-    while (object && *p && *p != '}') {
-        char name[256];
-        size_t n;
-        if (*p == '.') {
-            n = strcspn(++p, ".[}");
-            if (n == 0)
-                continue;
-            snprintf(name, sizeof name, "%.*s", (int)n, p);
-            object = json_object_get(object, name);
-            p += n;
-        } else if (p[0] == '[' && (p[1] == '\'' || p[1] == '"')) {
-            n = strcspn(p + 2, "'\"");
-            snprintf(name, sizeof name, "%.*s", (int)n, p + 2);
-            object = json_object_get(object, name);
-            p += n + 2 + strspn(p + n + 2, "'\"]");
-        } else if (*p == '[') {
-            object = json_array_get(object, (size_t)strtoul(p + 1, NULL, 10));
-            p += strcspn(p, "]");
-            p += *p == ']';
-        } else {
-            return NULL;
-        }
-    }
-    return object;
+    const struct kind *k = find_kind(word);
+    return k ? k->name : NULL;
 }
 
-static json_t *as_text(const json_t *v)
+int resource_act(struct server *s, const char *project, const char *by, const char *action,
+                 json_t *manifest, json_t **out, struct err *err)
 {
-    if (json_is_string(v))
-        return json_incref((json_t *)v);
-    OWN_MEM char *text = json_dumps(v, JSON_COMPACT | JSON_ENCODE_ANY);
-    return text ? json_string(text) : NULL;
-}
-
-static int outputs_of(const json_t *order, const json_t *object, json_t **out, struct err *err)
-{
-    OWN_JSON json_t *parameters = json_object();
-    size_t i;
-    json_t *o;
-
-    json_array_foreach(json_object_get(json_object_get(order, "outputs"), "parameters"), i, o) {
-        const char *path = text_of(o, "json_path");
-        if (!json_object_get(o, "json_path"))
-            continue;
-        const json_t *v = path_get(object, path);
-        if (!v && !(v = json_object_get(o, "default")))
-            return err_set(err, ERR_MISSING, "output parameter \"%.64s\": there is nothing at "
-                           "%.100s", text_of(o, "name"), path);
-        json_object_set_new(parameters, text_of(o, "name"), as_text(v));
-    }
-    *out = json_pack("{s:O, s:{}}", "parameters", parameters, "artifacts");
-    return *out ? 0 : err_set(err, ERR_NOMEM, "no memory for outputs");
-}
-
-/* "status.phase == Bound, status.x > 0": do all hold? */
-static bool holds(const json_t *object, const char *condition)
-{
-    for (const char *p = condition; *p; p += *p == ',') {
-        char path[264], op[3] = "", want[256] = "";
-        size_t n = strcspn(p, ",");
-        OWN_MEM char *one = strndup(p, n);
-        p += n;
-        if (!one || sscanf(one, " %255[^ =!<>] %2[=!<>] %255[^\n]", path + 1, op, want) < 3)
-            return false;
-        path[0] = '.';
-        const json_t *v = path_get(object, path);
-        OWN_JSON json_t *text = v ? as_text(v) : json_string("");
-        const char *have = json_string_value(text);
-        double a = strtod(have, NULL), b = strtod(want, NULL);
-        bool same = !strcmp(have, want);
-        if (!((op[0] == '=' && same) || (op[0] == '!' && !same) || (op[0] == '<' && a < b) ||
-              (op[0] == '>' && a > b) || (op[0] != '!' && op[1] == '=' && same)))
-            return false;
-    }
-    return true;
-}
-
-/* ------------------------------------------------------------ manifests */
-
-static int read_manifest(const char *text, json_t **out, struct err *err)
-{
-    const struct yaml_limits limits = { "a manifest", MANIFEST_MAX, 20000 };
-    OWN(value) docs = NULL;
-
-    if (yaml_parse_all(text, strlen(text), "manifest", &limits, &docs, err) < 0)
-        return -(int)err->code;
-    if (docs->n != 1)
-        return err_set(err, ERR_INVALID, "manifest: has %d documents; a step takes one", docs->n);
-    OWN_JSON json_t *doc = value_json(docs->child);
-    if (!json_is_object(doc))
-        return err_set(err, ERR_INVALID, "manifest: is no object");
-    *out = TAKE(doc);
-    return 0;
-}
-
-/* Names that begin with generateName end with a number that follows from the node. */
-static void name_object(json_t *manifest, const char *by)
-{
-    json_t *meta = json_object_get(manifest, "metadata");
-    const char *prefix = text_of(meta, "generateName"), *dash = strrchr(by, '-');
-    char name[256];
-
-    if (*text_of(meta, "name") || !*prefix)
-        return;
-    snprintf(name, sizeof name, "%.200s%.20s", prefix, dash ? dash + 1 : by);
-    json_object_set_new(meta, "name", json_string(name));
-}
-
-static int check_conditions(const json_t *resource, const json_t *object, struct err *err)
-{
-    const char *failure = text_of(resource, "failure"), *success = text_of(resource, "success");
-
-    if (*failure && holds(object, failure))
-        return err_set(err, ERR_CONFLICT, "failureCondition holds: %.200s", failure);
-    if (*success && !holds(object, success))
-        return err_set(err, ERR_CONFLICT, "successCondition does not hold, and nothing here will "
-                       "change that: %.200s", success);
-    return 0;
-}
-
-bool resource_job(const struct live *l, const struct node *n, const json_t *order, json_t **out,
-                  int *out_rc, struct err *err)
-{
-    const json_t *r = json_object_get(order, "resource");
-    const char *action = text_of(r, "action");
-    OWN_JSON json_t *manifest = NULL;
-    struct err none = { 0 };
-
-    if ((strcmp(action, "create") && strcmp(action, "apply")) ||
-        read_manifest(text_of(r, "manifest"), &manifest, &none) < 0 ||
-        strcmp(text_of(manifest, "kind"), "TrainingJob"))
-        return false;
-    name_object(manifest, n->id);
-    *out_rc = training_job(l, n, manifest, out, err);
-    return true;
-}
-
-int resource_outputs(struct server *s, const struct leaf *f, const json_t *order, json_t **out,
-                     struct err *err)
-{
-    const json_t *r = json_object_get(order, "resource");
-    OWN_JSON json_t *manifest = NULL, *there = NULL;
-
-    if (read_manifest(text_of(r, "manifest"), &manifest, err) < 0)
-        return -(int)err->code;
-    name_object(manifest, f->node->id);
-    if (training_job_find(s, f->run->project, text_of(json_object_get(manifest, "metadata"), "name"),
-                          &there, err) < 0)
-        return -(int)err->code;
-    json_object_set(manifest, "status", json_object_get(there, "status"));
-    if (check_conditions(r, manifest, err) < 0)
-        return -(int)err->code;
-    return outputs_of(order, manifest, out, err);
-}
-
-int resource_do(struct server *s, const struct live *l, const struct node *n, const json_t *order,
-                json_t **out, struct err *err)
-{
-    const json_t *r = json_object_get(order, "resource");
-    const char *action = text_of(r, "action");
-    OWN_JSON json_t *manifest = NULL, *object = NULL;
-
-    if (read_manifest(text_of(r, "manifest"), &manifest, err) < 0)
-        return -(int)err->code;
     const struct kind *k = find_kind(text_of(manifest, "kind"));
-    if (!k)
-        return err_set(err, ERR_INVALID, "kind \"%.64s\": a resource step takes a "
-                       "PersistentVolumeClaim, a ConfigMap, a Secret or a TrainingJob",
-                       text_of(manifest, "kind"));
-    name_object(manifest, n->id);
     const char *name = text_of(json_object_get(manifest, "metadata"), "name");
+
+    if (!k)
+        return err_set(err, ERR_INVALID, "kind \"%.64s\": the kinds here are "
+                       "PersistentVolumeClaim, ConfigMap, Secret and TrainingJob",
+                       text_of(manifest, "kind"));
     if (!*name)
         return err_set(err, ERR_INVALID, "metadata.name: is missing");
-    const struct act a = { s, l->project, name, n->id, manifest };
-    if (do_action(k, action, &a, &object, err) < 0)
+    const struct act a = { s, project, name, by, manifest };
+    if (do_action(k, action, &a, out, err) < 0)
         return err_add(err, "%s %s %.100s", action, k->name, name);
-    if (check_conditions(r, object, err) < 0)
-        return -(int)err->code;
-    return outputs_of(order, object, out, err);
+    return 0;
 }
 
-/* ------------------------------------------------------------ kubectl delete */
-
-bool resource_command(struct server *s, const struct live *l, const json_t *order, json_t **out,
-                      int *out_rc, struct err *err)
+int resource_delete(struct server *s, const char *project, const char *kind, const char *name,
+                    struct err *err)
 {
-    const json_t *step = json_object_get(order, "step");
-    const json_t *lists[] = { json_object_get(step, "command"), json_object_get(step, "args") };
-    const char *words[4] = { NULL };
-    int n = 0;
+    const struct kind *k = find_kind(kind);
+    const struct act a = { s, project, name, "", NULL };
 
-    for (int i = 0; i < 2; i++)
-        for (size_t j = 0; j < json_array_size(lists[i]) && n < 4; j++) {
-            const char *w = json_string_value(json_array_get(lists[i], j));
-            if (w && *w != '-')
-                words[n++] = w;
-        }
-    if (n < 4 || strcmp(words[0], "kubectl") || strcmp(words[1], "delete"))
+    return k ? k->delete(&a, err) : err_set(err, ERR_INVALID, "there is no kind %.64s", kind);
+}
+
+/* ------------------------------------------------------------ texts of them */
+
+static bool of_a_text(const struct value *doc)
+{
+    const struct value *kind = value_find(doc, "kind");
+    const struct kind *k = kind && kind->kind == VALUE_SCALAR ? find_kind(kind->text) : NULL;
+
+    return k && k->create;      /* a TrainingJob is run by a step */
+}
+
+static int read_all(const char *file, const char *text, size_t n, struct value **out,
+                    struct err *err)
+{
+    const struct yaml_limits limits = { "a file of resources", MANIFEST_MAX, 20000 };
+    return yaml_parse_all(text, n, file, &limits, out, err);
+}
+
+bool resources_only(const char *text, size_t n)
+{
+    OWN(value) docs = NULL;
+    struct err none = { 0 };
+    int found = 0;
+
+    if (n > MANIFEST_MAX || read_all("", text, n, &docs, &none) < 0)
         return false;
-    const struct kind *k = find_kind(words[2]);
-    if (!k)
-        return false;
-    const struct act a = { s, l->project, words[3], "", NULL };
-    *out_rc = k->delete(&a, err);
-    if (*out_rc == 0)
-        *out = json_pack("{s:{}, s:{}, s:o}", "parameters", "artifacts", "result",
-                         json_sprintf("%s/%s", k->name, words[3]));
-    return true;
+    for (const struct value *d = docs->child; d; d = d->next) {
+        if (!value_is_null(d) && !of_a_text(d))
+            return false;
+        found += !value_is_null(d);
+    }
+    return found > 0;
+}
+
+static int apply_one(struct server *s, const char *project, json_t *manifest, json_t *out,
+                     struct err *err)
+{
+    const struct kind *k = find_kind(text_of(manifest, "kind"));
+    const struct act a = { s, project, text_of(json_object_get(manifest, "metadata"), "name"), "",
+                           manifest };
+    OWN_JSON json_t *before = NULL, *after = NULL;
+    struct err none = { 0 };
+
+    int there = k->get(&a, &before, &none) == 0;
+    if (resource_act(s, project, "", "apply", manifest, &after, err) < 0)
+        return -(int)err->code;
+    bool same = there && strcmp(k->name, "Secret") && json_equal(before, after);
+    json_t *told = json_pack("{s:s, s:s, s:s}", "kind", k->name, "name", a.name, "did",
+                             same ? "unchanged" : there ? "configured" : "created");
+    return json_array_append_new(out, told) < 0 ? err_set(err, ERR_NOMEM, "no memory for an answer")
+                                                : 0;
+}
+
+int resources_apply(struct server *s, const char *project, const char *file, const char *text,
+                    size_t n, json_t **out, struct err *err)
+{
+    OWN(value) docs = NULL;
+    OWN_JSON json_t *done = json_array();
+
+    if (read_all(file, text, n, &docs, err) < 0)
+        return -(int)err->code;
+    for (const struct value *d = docs->child; d; d = d->next) {
+        const struct value *meta = value_find(d, "metadata"), *name = value_find(meta, "name");
+        if (value_is_null(d))
+            continue;
+        if (!of_a_text(d))
+            return err_set(err, ERR_INVALID, "%s:%d: is no ConfigMap, Secret or "
+                           "PersistentVolumeClaim; a pipeline is a file of its own", file, d->line);
+        if (!name || name->kind != VALUE_SCALAR || !*name->text)
+            return err_set(err, ERR_INVALID, "%s:%d: metadata.name: is missing", file, d->line);
+    }
+    for (const struct value *d = docs->child; d; d = d->next) {
+        OWN_JSON json_t *manifest = value_is_null(d) ? NULL : value_json(d);
+        if (manifest && apply_one(s, project, manifest, done, err) < 0)
+            return err_add(err, "%s:%d", file, d->line);
+    }
+    *out = TAKE(done);
+    return 0;
 }

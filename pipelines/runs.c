@@ -14,6 +14,7 @@
 #include "pipelines/catalog.h"
 #include "pipelines/flow.h"
 #include "pipelines/runs_int.h"
+#include "server/auth.h"
 #include "server/server.h"
 
 enum { WORKFLOW_MAX = 57 };     /* with its end 63: a name of Kubernetes' */
@@ -207,9 +208,72 @@ static int check_known(const json_t *flow, const char *name, struct err *err)
                      : err_set(err, ERR_INVALID, "the pipeline has no parameter \"%.100s\"", name);
 }
 
+struct configs {
+    struct server *server;
+    const char *project;
+    json_t *out;
+    struct err *err;
+};
+
+/* All there are. A name a.b.c may be key b.c of map a, or key c of map a.b. */
+static int all_configs(struct configs *c)
+{
+    OWN_JSON json_t *rows = NULL;
+    size_t i;
+    json_t *row;
+
+    if (auth_value_list(c->server->auth, AUTH_CONFIG, c->project, &rows, c->err) < 0)
+        return -(int)c->err->code;
+    json_array_foreach(rows, i, row) {
+        const char *name = text_of(row, "name");
+        for (const char *dot = name; (dot = strchr(dot, '.')); dot++) {
+            OWN_MEM char *map = strndup(name, (size_t)(dot - name));
+            json_t *in = map ? json_object_get(c->out, map) : NULL;
+            if (!map || (!in && json_object_set_new(c->out, map, in = json_object()) < 0) ||
+                json_object_set(in, dot + 1, json_object_get(row, "value")) < 0)
+                return err_set(c->err, ERR_NOMEM, "no memory for config maps");
+        }
+    }
+    return 0;
+}
+
+static int take_config(void *arg, const char *map, const char *key, bool optional)
+{
+    struct configs *c = arg;
+    OWN_MEM char *value = NULL;
+    struct err none = { 0 };
+
+    (void)optional;             /* one that is not there yet may be made by a step of the run */
+    if (!c->out && !(c->out = json_object()))
+        return err_set(c->err, ERR_NOMEM, "no memory for config maps");
+    if (!map)
+        return all_configs(c);
+    int rc = step_config(c->server, c->project, map, key, &value, &none);
+    if (rc < 0)
+        return rc == -ERR_MISSING ? 0 : err_set(c->err, none.code, "%s", none.text);
+    json_t *in = json_object_get(c->out, map);
+    if ((!in && json_object_set_new(c->out, map, in = json_object()) < 0) ||
+        json_object_set_new(in, key, json_string(value)) < 0)
+        return err_set(c->err, ERR_NOMEM, "no memory for config maps");
+    return 0;
+}
+
+int runs_configs(struct server *s, const char *project, const json_t *flow, json_t **out,
+                 struct err *err)
+{
+    struct configs c = { s, project, NULL, err };
+    int rc = run_graph_configs(flow, take_config, &c);
+
+    if (rc < 0)
+        json_decref(c.out);
+    else
+        *out = c.out;
+    return rc;
+}
+
 /* Are these its parameters? The graph of a run knows. *out: as they count, an object. */
-static int fit_parameters(const struct run_request *q, const json_t *flow, json_t **out,
-                          struct err *err)
+static int fit_parameters(const struct run_request *q, const json_t *flow, const json_t *configs,
+                          json_t **out, struct err *err)
 {
     OWN_JSON json_t *fit = json_object();
     OWN(run_graph) g = NULL;
@@ -223,7 +287,7 @@ static int fit_parameters(const struct run_request *q, const json_t *flow, json_
             return err_set(err, ERR_NOMEM, "no memory for parameters");
     }
     const struct graph_run run = { .id = "check", .name = "check", .project = q->project,
-                                   .parameters = fit, .created = 1 };
+                                   .parameters = fit, .configs = configs, .created = 1 };
     if (run_graph_new(flow, &run, &g, err) < 0)
         return -(int)err->code;
     *out = TAKE(fit);
@@ -266,12 +330,13 @@ int runs_create_with(struct server *s, const struct run_request *q,
                      void *arg, json_t **out, struct err *err)
 {
     __attribute__((cleanup(source_done))) struct source from = { NULL, NULL, NULL };
-    OWN_JSON json_t *experiment = NULL, *parameters = NULL;
+    OWN_JSON json_t *experiment = NULL, *parameters = NULL, *configs = NULL;
 
     if (q->parameters && !json_is_object(q->parameters))
         return err_set(err, ERR_INVALID, "parameters: takes an object");
     if (experiment_of(s, q, &experiment, err) < 0 || find_source(s, q, &from, err) < 0 ||
-        fit_parameters(q, from.flow, &parameters, err) < 0)
+        runs_configs(s, q->project, from.flow, &configs, err) < 0 ||
+        fit_parameters(q, from.flow, configs, &parameters, err) < 0)
         return -(int)err->code;
     if (json_is_true(json_object_get(experiment, "archived")))
         return err_set(err, ERR_CONFLICT, "experiment \"%.200s\" is archived: a run needs another, or "
@@ -279,6 +344,8 @@ int runs_create_with(struct server *s, const struct run_request *q,
     OWN_JSON json_t *doc = run_json(q, &from, text_of(experiment, "id"), parameters);
     if (!doc)
         return err_set(err, ERR_INVALID, "a text of the run is not UTF-8");
+    if (configs && json_object_set(doc, "configs", configs) < 0)
+        return err_set(err, ERR_NOMEM, "no memory for a run");
     struct creation c = { q, q->text, from.flow_text, q->text_n, from.flow, doc, also, arg };
     store_point("runs.create");
     if (store_write(s->store, create, &c, err) < 0)
@@ -351,8 +418,14 @@ int runs_retry(struct server *s, const char *project, const char *id, struct err
 {
     struct asking a = { .project = project, .id = id, .states = " failed error terminated ",
                         .cannot = "did not fail" };
+    OWN_JSON json_t *doc = NULL, *flow = NULL, *configs = NULL;
 
+    if (rows_get(s, &rows_runs, project, id, &doc, err) < 0 ||
+        runs_text(s, project, id, NULL, NULL, &flow, err) < 0 ||
+        runs_configs(s, text_of(doc, "project"), flow, &configs, err) < 0)
+        return -(int)err->code;
     a.e.type = "run.retry";
+    a.e.body = configs ? json_pack("{s:O}", "configs", configs) : NULL;
     a.e.patch = json_pack("{s:s, s:s, s:s, s:f}", "state", "running", "phase", "Running", "message",
                           "", "ended", 0.0);
     return asked(s, &a, err);

@@ -9,7 +9,8 @@
  *    "version","recurring": ids or "","state": "pending|running|succeeded|failed|error|terminating|
  *    terminated","phase": Argo's word,"message","created","scheduled","started","ended","archived",
  *    "parameters": {},"metrics": [{"name","node","value","format"}],"dialect","digest",
- *    "service_account","api","nodes": how many there are,"done": how many of them have ended}
+ *    "service_account","api","nodes": how many there are,"done": how many of them have ended,
+ *    "configs"?: {map: {key: text}}, what its inputs read of config maps when it was created}
  * Lists: rows_list with rows_runs (pipelines/rows.h), parent: the experiment.
  *
  * Node: {"id","name","display","kind","phase","task","template","parent": id or "","children": [ids],

@@ -49,18 +49,26 @@ static void say_ended(struct runs *r, const struct live *l, const struct node *n
     runs_pending(r, l, "node.ended", body, NULL, NULL);
 }
 
+static int any_config(void *arg, const char *map, const char *key, bool optional)
+{
+    (void)arg, (void)map, (void)key, (void)optional;
+    return 1;
+}
+
 /* What the server does itself: a resource, an import, a suspended step, `kubectl delete`. */
 static void begin_resource(struct runs *r, const struct live *l, const struct node *n,
                            const json_t *order)
 {
-    OWN_JSON json_t *outputs = NULL;
+    OWN_JSON json_t *outputs = NULL, *configs = NULL;
     struct err err = { 0 };
 
     store_point("runs.resource");
-    if (resource_do(r->server, l, n, order, &outputs, &err) < 0)
+    if (resource_do(r->server, l, n, order, &outputs, &configs, &err) < 0)
         say_ended(r, l, n, "Failed", err.text, NULL, NULL);
     else
-        say_ended(r, l, n, "Succeeded", NULL, outputs, NULL);
+        say_ended(r, l, n, "Succeeded", NULL, outputs,
+                  configs && run_graph_configs(l->flow, any_config, NULL)
+                      ? json_pack("{s:O}", "configs", configs) : NULL);
 }
 
 static void begin_import(struct runs *r, const struct live *l, const struct node *n,

@@ -115,6 +115,11 @@ struct runs {
     _Atomic bool schedule_changed;
 };
 
+/* The config maps that the flow's inputs read, as they are now: {map: {key: text}}. *out stays NULL
+ * where it reads none. */
+int runs_configs(struct server *s, const char *project, const json_t *flow, json_t **out,
+                 struct err *err);
+
 void runs_wake(struct server *s);
 void runs_forget(struct runs *r);       /* leaves and runs, when the thread has ended */
 /* An ended one, with all that it left. */
@@ -171,11 +176,12 @@ int step_bucket(struct server *s, const char *project, char *out, size_t size, s
 int step_config(struct server *s, const char *project, const char *name, const char *key,
                 char **out, struct err *err);
 
-/* ------------------------------------------------------------ resources.c */
+/* ------------------------------------------------------------ resource_steps.c */
 
-/* Does what a resource template says; *out: its outputs. */
+/* Does what a resource template says; *out: its outputs, *out_configs: {name: {key: text}} of the
+ * config map that it changed, or NULL. */
 int resource_do(struct server *s, const struct live *l, const struct node *n, const json_t *order,
-                json_t **out, struct err *err);
+                json_t **out, json_t **out_configs, struct err *err);
 /* A TrainingJob that is to be created: *out is its job's document, and the step is that job. False: it
  * is nothing of that kind. */
 bool resource_job(const struct live *l, const struct node *n, const json_t *order, json_t **out,
@@ -188,6 +194,9 @@ int training_job(const struct live *l, const struct node *n, const json_t *manif
                  struct err *err);
 int training_job_find(struct server *s, const char *project, const char *name, json_t **out,
                       struct err *err);
+/* Workers and labels of a manifest that is a patch; all else is refused. */
+int training_job_patch(struct server *s, const char *project, const char *name,
+                       const json_t *patch, struct err *err);
 int training_job_stop(struct server *s, const char *project, const char *name, struct err *err);
 /* Is this step's command one that the server does itself (kubectl delete)? Then it is done: *out is
  * what it prints. False: it is not. */

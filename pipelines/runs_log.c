@@ -158,6 +158,7 @@ int runs_fold(sqlite3 *db, const json_t *doc, const json_t *flow, struct run_gra
         .name = json_string_value(json_object_get(doc, "workflow")),
         .project = json_string_value(json_object_get(doc, "project")),
         .parameters = json_object_get(doc, "parameters"),
+        .configs = json_object_get(doc, "configs"),
         .created = json_number_value(json_object_get(doc, "created")),
     };
 

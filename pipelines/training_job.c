@@ -97,6 +97,71 @@ int training_job_find(struct server *s, const char *project, const char *name, j
     return *out ? 0 : err_set(err, ERR_NOMEM, "no memory for a job");
 }
 
+/* Keys of `patch` below `path` but those in `known` (words between spaces) are refused. */
+static int check_patch(const json_t *patch, const char *path, const char *known, struct err *err)
+{
+    const char *key;
+    json_t *v;
+
+    json_object_foreach((json_t *)patch, key, v) {
+        char word[64];
+        snprintf(word, sizeof word, " %.60s ", key);
+        if (!strstr(known, word))
+            return err_set(err, ERR_INVALID, "%s%.64s: of a TrainingJob labels and the workers "
+                           "(spec.trainer.min-instance, max-instance) can be changed", path, key);
+    }
+    return 0;
+}
+
+static int patch_labels(struct server *s, const char *project, const char *job,
+                        const json_t *given, struct err *err)
+{
+    OWN_JSON json_t *doc = NULL;
+    const char *key;
+    json_t *v;
+
+    if (json_object_size(given) == 0)
+        return 0;
+    if (jobs_get(s, project, job, &doc, err) < 0)
+        return -(int)err->code;
+    json_t *labels = json_object_get(doc, "labels");
+    json_object_foreach((json_t *)given, key, v) {
+        if (!strcmp(key, "run") || !strcmp(key, "node") || !strcmp(key, "training-job"))
+            return err_set(err, ERR_INVALID, "metadata.labels.%s: is the server's own", key);
+        if (json_is_null(v))
+            json_object_del(labels, key);
+        else
+            json_object_set(labels, key, v);
+    }
+    return jobs_patch_labels(s, project, job, labels, err);
+}
+
+int training_job_patch(struct server *s, const char *project, const char *name,
+                       const json_t *patch, struct err *err)
+{
+    const json_t *meta = json_object_get(patch, "metadata");
+    const json_t *spec = json_object_get(patch, "spec");
+    const json_t *trainer = json_object_get(spec, "trainer");
+    const json_t *min = json_object_get(trainer, "min-instance");
+    const json_t *max = json_object_get(trainer, "max-instance");
+    OWN_JSON json_t *there = NULL;
+
+    if (training_job_find(s, project, name, &there, err) < 0 ||
+        check_patch(patch, "", " apiVersion kind metadata spec ", err) < 0 ||
+        check_patch(meta, "metadata.", " name namespace labels ", err) < 0 ||
+        check_patch(spec, "spec.", " trainer ", err) < 0 ||
+        check_patch(trainer, "spec.trainer.", " min-instance max-instance ", err) < 0)
+        return -(int)err->code;
+    const char *job = text_of(json_object_get(there, "status"), "job");
+    if (patch_labels(s, project, job, json_object_get(meta, "labels"), err) < 0)
+        return -(int)err->code;
+    if (!min && !max)
+        return 0;
+    int from = (int)json_integer_value(min ? min : max);
+    int to = (int)json_integer_value(max ? max : min);
+    return jobs_resize(s, project, job, min ? from : 1, to, err);
+}
+
 int training_job_stop(struct server *s, const char *project, const char *name, struct err *err)
 {
     OWN_JSON json_t *there = NULL;

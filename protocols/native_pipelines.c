@@ -1,9 +1,10 @@
-/* protocols/native_pipelines.c - /api/pipelines, /api/experiments, /api/volumes: what was uploaded,
- * what runs belong to and what their steps share */
+/* protocols/native_pipelines.c - /api/pipelines, /api/experiments, /api/resources, /api/volumes: what
+ * was uploaded, what runs belong to and what their steps share */
 #include <string.h>
 
 #include "base/json.h"
 #include "pipelines/catalog.h"
+#include "pipelines/resources.h"
 #include "protocols/native.h"
 #include "protocols/native_logs.h"
 #include "server/server.h"
@@ -251,6 +252,28 @@ static int delete_volume(struct request *q, struct err *err)
     return respond_empty(q, 204);
 }
 
+/* ------------------------------------------------------------ resources */
+
+static int apply_resources(struct request *q, struct err *err)
+{
+    OWN_JSON json_t *doc = NULL;
+    const char *project;
+    json_t *done;
+
+    if (request_json(q, &doc, err) < 0 ||
+        native_project(q, json_string_value(json_object_get(doc, "project")), &project, err) < 0)
+        return -(int)err->code;
+    const json_t *text = json_object_get(doc, "text");
+    const char *file = text_of(doc, "file");
+    if (!json_is_string(text))
+        return err_set(err, ERR_INVALID, "text: is missing (ConfigMaps, Secrets, "
+                       "PersistentVolumeClaims)");
+    if (resources_apply(request_server(q), project, *file ? file : "resources.yaml",
+                        json_string_value(text), json_string_length(text), &done, err) < 0)
+        return -(int)err->code;
+    return respond_json(q, 200, json_pack("{s:o}", "resources", done));
+}
+
 #define PIPELINE "/api/pipelines/{project}/{id}"
 #define EXPERIMENT "/api/experiments/{project}/{id}"
 
@@ -271,6 +294,7 @@ static const struct http_route routes[] = {
     { "DELETE", EXPERIMENT, HTTP_WAITS, delete_experiment, NULL },
     { "POST", EXPERIMENT "/archive", HTTP_WAITS, archive_experiment, NULL },
     { "POST", EXPERIMENT "/unarchive", HTTP_WAITS, unarchive_experiment, NULL },
+    { "POST", "/api/resources", HTTP_WAITS, apply_resources, NULL },
     { "GET", "/api/volumes/{project}", HTTP_WAITS, list_volumes, NULL },
     { "DELETE", "/api/volumes/{project}/{id}", HTTP_WAITS, delete_volume, NULL },
     { 0 }

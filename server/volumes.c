@@ -151,6 +151,20 @@ int volumes_get(struct server *s, const char *project, const char *name, json_t 
     return 0;
 }
 
+int volumes_set(struct server *s, const char *project, const char *name, const json_t *doc,
+                struct err *err)
+{
+    char path[PATH_MAX];
+    OWN_JSON json_t *there = NULL;
+
+    if (volumes_get(s, project, name, &there, err) < 0 ||
+        path_of(s, project, name, "volume.json", path, err) < 0)
+        return -(int)err->code;
+    OWN_MEM char *text = json_dumps(doc, JSON_COMPACT);
+    return text ? files_write(path, text, strlen(text), err)
+                : err_set(err, ERR_NOMEM, "no memory for a volume");
+}
+
 int volumes_path(struct server *s, const char *project, const char *name, char *out, size_t size,
                  struct err *err)
 {

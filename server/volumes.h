@@ -25,6 +25,9 @@ int volumes_create(struct server *s, const char *project, const char *name, cons
 /* {"name", "created", ...doc}; yours. ERR_MISSING. */
 int volumes_get(struct server *s, const char *project, const char *name, json_t **out,
                 struct err *err);
+/* Keeps `doc` in place of what was kept. ERR_MISSING. */
+int volumes_set(struct server *s, const char *project, const char *name, const json_t *doc,
+                struct err *err);
 /* An array of them, by name. */
 int volumes_list(struct server *s, const char *project, json_t **out, struct err *err);
 /* ERR_MISSING. */

@@ -35,7 +35,7 @@ def begin(server, text, **more):
     return server.json("POST", "/api/runs", {"text": text, **more})
 
 
-def wait(server, run, states=ENDED, seconds=30):
+def wait(server, run, states=ENDED, seconds=120):
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         doc = server.json("GET", f"/api/runs/default/{run['id']}")
@@ -273,6 +273,54 @@ def test_a_volume_is_made_shared_and_deleted_by_steps(server):
     assert not list((server.data_dir / "volumes" / "default").glob("*-data"))
 
 
+def test_a_file_of_volumes_and_config_maps_is_applied_and_steps_read_and_patch_them(muster, server,
+                                                                                     tmp_path):
+    file = tmp_path / "kept.yaml"
+    file.write_text("""apiVersion: v1
+kind: ConfigMap
+metadata: {name: simple}
+data: {msg: hello}
+---
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: disk}
+spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 2Gi}}}
+""")
+    inputs = "{parameters: [{name: own, valueFrom: {configMapKeyRef: {name: simple, key: msg}}}]}"
+    say = sh("say", "echo {{workflow.parameters.top}} {{inputs.parameters.own}} > /tmp/out", inputs,
+             "{parameters: [{name: out, valueFrom: {path: /tmp/out}}]}")
+
+    def patch(name, kind, what):
+        return f"name: {name}\nresource:\n  action: patch\n  manifest: |\n" \
+               f"    {{apiVersion: v1, kind: {kind}, metadata: {{name: {what}}}}}\n"
+
+    grow = patch("grow", "PersistentVolumeClaim",
+                 "disk, labels: {a: b}}, spec: {resources: {requests: {storage: 3Gi}}")
+    mode = patch("mode", "PersistentVolumeClaim", "disk}, spec: {accessModes: [ReadWriteMany]")
+    text = workflow(say, patch("change", "ConfigMap", "simple}, data: {msg: changed"), grow + "outputs: "
+                    "{parameters: [{name: size, valueFrom: {jsonPath: '{.status.capacity.storage}'}}]}",
+                    mode, chain("{name: a, template: say}", "{name: grow, template: grow}",
+                                "{name: mode, template: mode, continueOn: {failed: true}}",
+                                "{name: change, template: change, dependencies: [a]}",
+                                "{name: b, template: say, dependencies: [change]}"),
+                    spec="arguments: {parameters: [{name: top, valueFrom: {configMapKeyRef: "
+                         "{name: simple, key: msg}}}]}")
+    status, _, body = server.call("POST", "/api/runs", {"text": text})
+    assert status == 400 and b'config map \\"simple\\" has no' in body
+    told = muster("apply", "-f", file, env=server.env)
+    assert told.stdout == "ConfigMap/simple created\nPersistentVolumeClaim/disk created\n"
+    again = muster("apply", "-f", file, env=server.env)
+    assert again.stdout == "ConfigMap/simple unchanged\nPersistentVolumeClaim/disk unchanged\n"
+    run = done(server, text)
+    assert output(server, run, "main.a", "out") == "hello hello"
+    assert output(server, run, "main.b", "out") == "hello changed"
+    assert output(server, run, "main.grow", "size") == "3Gi"
+    assert "spec.accessModes: of a PersistentVolumeClaim" in nodes(server, run)["main.mode"]["message"]
+    file.write_text("apiVersion: v1\nkind: ConfigMap\ndata: {a: b}\n")
+    wrong = muster("apply", "-f", file, env=server.env, check=False)
+    assert wrong.returncode == 2 and "kept.yaml:1: metadata.name" in wrong.stderr
+
+
 def resource(name, action, kind, data, outputs=""):
     return f"name: {name}\nresource:\n  action: {action}\n  manifest: |\n    apiVersion: v1\n    " \
            f"kind: {kind}\n    metadata: {{name: settings}}\n    {data}\n{outputs}"
@@ -329,6 +377,19 @@ outputs: {parameters: [{name: phase, valueFrom: {jsonPath: '{.status.phase}'}}]}
     assert job["spec"]["resources"] == {"cpu": 0.2, "memory": 64 << 20}
     log = server.call("GET", f"/api/runs/default/{run['id']}/nodes/main.a/artifacts/main-logs")[2]
     assert b"trained" in log and b"one trainer runs" in log
+    patches = ["{name: example, labels: {team: red}}",
+               "{name: example}\n    spec: {trainer: {min-instance: 2, max-instance: 3}}",
+               "{name: example}\n    spec: {image: other}"]
+    run = done(server, workflow(
+        *(f"name: p{i}\nresource:\n  action: patch\n  manifest: |\n    kind: TrainingJob\n"
+          f"    metadata: {p}" for i, p in enumerate(patches)),
+        chain(*(f"{{name: p{i}, template: p{i}}}" for i in range(3))).replace(
+            "dag:", "dag:\n  failFast: false")), "failed")
+    said = nodes(server, run)
+    assert said["main.p0"]["phase"] == "Succeeded"
+    assert server.json("GET", f"/api/jobs/default/{node['job']}")["labels"]["team"] == "red"
+    assert "has ended" in said["main.p1"]["message"]
+    assert "spec.image: of a TrainingJob labels and the workers" in said["main.p2"]["message"]
     run = done(server, workflow(train("exit 3"), chain("{name: a, template: train}")), "failed")
     assert "exit code 3" in nodes(server, run)["main.a"]["message"]
 

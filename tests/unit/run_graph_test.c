@@ -301,6 +301,30 @@ static void config_maps_give_inputs_and_templates_say_how_they_are_shown(void **
     assert_string_equal(names.data, "cm.top cm.k none.k? ");
 }
 
+static void a_config_map_that_a_step_made_or_changed_is_read_from_then_on(void **state)
+{
+    PLAY(p);
+    (void)state;
+    play_of(&p, "argo", "", ONE "," J("s": {"inputs": {"parameters": [
+        {"name": "a", "config": {"name": {"text": "cm-{{workflow.name}}"}, "key": "k"}}]},
+        "step": {}},
+        "main": {"dag": {"tasks": [{"name": "early", "template": "s"},
+          {"name": "make", "template": "one"},
+          {"name": "x", "template": "s", "after": ["make"]},
+          {"name": "y", "template": "s", "after": ["x"]}], "fail_fast": false}}), "");
+    assert_string_equal(phase(&p, "main.early"), "Error");
+    assert_non_null(strstr(node(&p, "main.early")->message, "config map \"cm-wf\" has no \"k\""));
+    apply(&p, "node.ended", json_pack("{s:s, s:s, s:{s:{s:s}}}", "node", "main.make", "phase",
+                                      "Succeeded", "configs", "cm-wf", "k", "one"));
+    assert_string_equal(input(&p, "main.x", "a"), "\"one\"");
+    apply(&p, "node.ended", json_pack("{s:s, s:s, s:{s:{s:s}}}", "node", "main.x", "phase",
+                                      "Succeeded", "configs", "cm-wf", "k", "two"));
+    assert_string_equal(input(&p, "main.y", "a"), "\"two\"");
+    ends(&p, "main.y");
+    apply(&p, "run.retry", json_pack("{s:{s:{s:s}}}", "configs", "cm-wf", "k", "three"));
+    assert_string_equal(input(&p, "main.early", "a"), "\"three\"");
+}
+
 static void outputs_with_a_global_name_are_known_to_all(void **state)
 {
     PLAY(p);
@@ -610,6 +634,7 @@ CHECK_MAIN(tasks_begin_when_all_before_them_ended, what_comes_after_a_failure_is
            values_pass_from_task_to_task, names_of_the_run_and_its_tasks_are_known,
            artifacts_come_from_expressions_raw_texts_and_the_run,
            config_maps_give_inputs_and_templates_say_how_they_are_shown,
+           a_config_map_that_a_step_made_or_changed_is_read_from_then_on,
            outputs_with_a_global_name_are_known_to_all, loops_run_over_items_and_gather_outputs,
            a_loop_of_which_all_is_skipped_gives_empty_lists, sequences_count_up_and_down,
            nested_loops_and_dags_end_as_a_whole,
