@@ -1,4 +1,4 @@
-/* pipelines/resource_steps.c - a `resource` template as a step: its manifest, its conditions, its outputs */
+/* pipelines/resource_steps.c - a `resource` template as a step: manifest, conditions, outputs */
 #include <string.h>
 
 #include "base/json.h"
