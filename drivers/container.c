@@ -27,6 +27,7 @@
 #include "base/clock.h"
 #include "base/files.h"
 #include "base/own.h"
+#include "drivers/gpus.h"
 #include "drivers/journal.h"
 #include "drivers/step.h"
 #include "drivers/runtimes.h"
@@ -382,19 +383,21 @@ static int add_env(const struct task_order *o, const json_t *more, struct task *
     return 0;
 }
 
-static void add_gpus(struct task *t)
+/* Its own, as the vendor's table of devices names them, with the driver's libraries; without such a
+ * table the nodes alone. */
+static void add_gpus(struct task *t, const struct task_order *o)
 {
-    size_t i;
-    json_t *path;
+    const struct gpus *g = o->gpus;
+    const char *node;
+
     if (access("/etc/cdi/nvidia.yaml", F_OK) == 0 || access("/run/cdi/nvidia.yaml", F_OK) == 0) {
-        task_arg(t, "--device=nvidia.com/gpu=all");     /* with the driver's libraries */
+        for (int i = 0; g && i < g->n; i++)
+            task_arg(t, "--device=nvidia.com/gpu=%d", g->index[i]);
         return;
     }
-    json_array_foreach(t->paths, i, path) {
-        const char *node = json_string_value(json_object_get(path, "path"));
-        if (!strncmp(node, "/dev/", 5))
+    for (int i = 0; (node = gpus_node(g, i)); i++)
+        if (access(node, F_OK) == 0)
             task_arg(t, "--device=%s", node);
-    }
 }
 
 /* ------------------------------------------------------------------ what runs inside */
@@ -571,8 +574,7 @@ int container_make(const struct task_order *o, const struct container *c, task_s
     task_arg(t, "--workdir=%s", workdir(o, c));
     add_ulimits(t);
     add_user(o, c, t);
-    if (json_number_value(json_object_get(json_object_get(o->spec, "resources"), "gpu")) > 0)
-        add_gpus(t);
+    add_gpus(t, o);
     int rc = step ? add_step_files(t, err) : add_volume(t, o->work, INSIDE, true, err);
     if (rc < 0 || add_env(o, more, t, err) < 0)
         return -(int)err->code;

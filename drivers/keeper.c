@@ -34,6 +34,7 @@
 #include "base/own.h"
 #include "drivers/container.h"
 #include "drivers/environment.h"
+#include "drivers/gpus.h"
 #include "drivers/journal.h"
 #include "drivers/sandbox.h"
 #include "drivers/step.h"
@@ -46,6 +47,7 @@ enum {
     DRAIN_MS = 2000,            /* for output of a dead program: somebody else may hold its pipe */
     RESIZE_AGAIN_MS = 200,      /* the coordinator of a run is not up at once */
     ORDER_BYTES = 64 << 20,
+    GPU_WAIT_S = 30, GPU_AGAIN_MS = 20,
 };
 
 enum cause { ENDED_ITSELF, STOPPED, OUT_OF_TIME, NO_PROGRAM, NOT_SET_UP };
@@ -65,6 +67,7 @@ struct keeper {
     int lock, signals, exit_file;
     json_t *order, *env;
     struct task_order task_order;
+    struct gpus gpus;
     struct journal *journal;
     bool stopping;
     bool building;              /* a step of the preparation runs */
@@ -506,6 +509,7 @@ static void write_exit(struct keeper *k, json_t *doc)
     size_t n = text ? strlen(text) : 0;
 
     json_decref(doc);
+    gpus_release(&k->gpus);     /* nothing runs any more; the next job may look for one at once */
     if (k->exit_file < 0)
         reserve_exit(k);
     /* For as long as it takes: until it is written the job has not ended, and says so by the
@@ -606,6 +610,34 @@ static void say_lost(const struct keeper *k, char *reason, size_t size)
                  n ? "; " : "", lost);
 }
 
+/* The scheduler has counted them: they are free, or will be in a moment, when what had them before
+ * is gone. */
+static int take_gpus(struct keeper *k, struct err *err)
+{
+    struct task_order *o = &k->task_order;
+    const json_t *each = json_object_get(json_object_get(o->spec, "resources"), "gpu");
+    int n = (int)json_number_value(each) * (o->workers > 0 ? o->workers : 1), rc, grace_ms;
+    double until = clock_seconds() + GPU_WAIT_S;
+
+    if (n <= 0)
+        return 0;
+    while ((rc = gpus_take(gpus_root(), o->data_dir, n, &k->gpus, err)) == -ERR_AGAIN &&
+           clock_seconds() < until) {
+        if (wants_stop(&grace_ms)) {
+            k->stopping = true;
+            return err_set(err, ERR_CONFLICT, "stopped before it began");
+        }
+        usleep(GPU_AGAIN_MS * 1000);
+    }
+    if (rc < 0)
+        return rc;
+    for (int i = 0; i < k->gpus.n; i++)
+        journal_say(k->journal, "GPU %d of this machine%s%s", k->gpus.index[i],
+                    k->gpus.at[i].uuid[0] ? ": " : "", k->gpus.at[i].uuid);
+    o->gpus = &k->gpus;
+    return 0;
+}
+
 static int run_job(struct keeper *k, struct err *err)
 {
     OWN(limits_group) limits = NULL;
@@ -619,7 +651,8 @@ static int run_job(struct keeper *k, struct err *err)
         k->stopping = true;
         return err_set(err, ERR_CONFLICT, "stopped before it began");
     }
-    if (container_choose(&k->task_order, run_step, k, &container, err) < 0)
+    if (container_choose(&k->task_order, run_step, k, &container, err) < 0 ||
+        take_gpus(k, err) < 0)
         return -(int)err->code;
     k->task_order.container = &container;
     say_notes(k);

@@ -137,7 +137,8 @@ static int spawn_between(void *arg)
 static bool may_know(const char *variable)
 {
     static const char *const names[] = { "PATH=", "HOME=", "XDG_", "MUSTER_DATA=",
-                                         "MUSTER_FAULT=", "PIP_", "UV_", "SSL_CERT_",
+                                         "MUSTER_FAULT=", "MUSTER_GPU_ROOT=",
+                                         "LD_LIBRARY_PATH=", "PIP_", "UV_", "SSL_CERT_",
                                          "CONTAINERS_", "DBUS_SESSION_BUS_ADDRESS=",
                                          "REQUESTS_CA_BUNDLE=", "http_proxy=", "https_proxy=",
                                          "no_proxy=" };

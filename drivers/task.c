@@ -16,6 +16,7 @@
 #include "base/files.h"
 #include "base/own.h"
 #include "drivers/container.h"
+#include "drivers/gpus.h"
 #include "drivers/journal.h"
 #include "drivers/step.h"
 #include "spec/spec.h"
@@ -102,21 +103,32 @@ static struct limits limits_of(const struct task_order *o)
                             .pids = pids > 0 ? (int)pids : PIDS_DEFAULT };
 }
 
-/* Nodes of graphics processors, for a job that asked for one. */
-static void expose_gpus(struct task *t)
+/* Nodes of the graphics processors that are its own, and of the driver. Inside there are no others,
+ * so CUDA counts them from 0; where nothing is hidden each has its place among all, and a job that
+ * has none is told so. */
+static void expose_gpus(struct task *t, const struct task_order *o)
 {
-    static const char *const nodes[] = {
-        "/dev/nvidiactl",      "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools",
-        "/dev/nvidia-modeset", "/dev/kfd",        "/dev/dri"
-    };
-    char path[32];
+    const int n = o->gpus ? o->gpus->n : 0;
+    char list[GPUS_MAX * 4] = "", from[PATH_MAX];
+    const char *node;
+    size_t at = 0;
 
-    for (size_t i = 0; i < sizeof nodes / sizeof nodes[0]; i++)
-        task_expose(t, nodes[i], true);
-    for (int i = 0; i < 16; i++) {
-        snprintf(path, sizeof path, "/dev/nvidia%d", i);
-        task_expose(t, path, true);
+    for (int i = 0; (node = gpus_node(o->gpus, i)); i++) {
+        snprintf(from, sizeof from, "%s%s", gpus_root(), node);
+        if (access(from, F_OK) == 0)
+            task_expose_at(t, from, node, true);
     }
+    for (int i = 0; i < n; i++)
+        at += (size_t)snprintf(list + at, sizeof list - at, "%s%d", i ? "," : "",
+                               o->confined ? i : o->gpus->index[i]);
+    if (n || !o->confined)
+        task_set(t, "CUDA_VISIBLE_DEVICES", list);
+    if (!n)
+        return;
+    task_set(t, "CUDA_DEVICE_ORDER", "PCI_BUS_ID");
+    /* The driver's libraries may be where only this says. */
+    if (getenv("LD_LIBRARY_PATH"))
+        task_set(t, "LD_LIBRARY_PATH", getenv("LD_LIBRARY_PATH"));
 }
 
 static int init_empty(struct task *t, const struct task_order *o, struct err *err)
@@ -169,12 +181,12 @@ static int init_job(struct task *t, const struct task_order *o, struct err *err)
     if (init_empty(t, o, err) < 0)
         return -(int)err->code;
     set_network(t, false);
+    if (!o->container || !o->container->run)
+        expose_gpus(t, o);
     set_all(t, o->env);
     set_all(t, json_object_get(o->spec, "env"));
     t->time_limit_s = number_of(o->spec, "time_limit_s", 0);
     task_expose(t, o->work, true);
-    if (number_of(json_object_get(o->spec, "resources"), "gpu", 0) > 0)
-        expose_gpus(t);
     return 0;
 }
 

@@ -16,6 +16,7 @@
 #include "drivers/sandbox.h"
 
 struct container;
+struct gpus;
 struct journal;
 
 /* What was asked for; borrowed. */
@@ -27,6 +28,7 @@ struct task_order {
     bool confined;
     struct journal *journal;    /* what was used in place of what was asked for is said there */
     const struct container *container;  /* what its image comes to; NULL: not looked at */
+    const struct gpus *gpus;    /* those that are its own; NULL: none */
 };
 
 struct task {

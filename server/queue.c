@@ -13,6 +13,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "drivers/gpus.h"
 #include "server/queue_int.h"
 #include "server/server.h"
 
@@ -35,14 +36,10 @@ static int64_t number_file(const char *path)
 
 static int count_gpus(void)
 {
-    DIR *d = opendir("/proc/driver/nvidia/gpus");
-    int n = 0;
+    struct gpus all;
 
-    for (const struct dirent *e; d && (e = readdir(d));)
-        n += e->d_name[0] != '.';
-    if (d)
-        closedir(d);
-    return n;
+    gpus_list(gpus_root(), &all);
+    return all.n;
 }
 
 void machine_read(const struct queue_config *c, struct plan_machine *out)

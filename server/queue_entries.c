@@ -202,8 +202,9 @@ int entries_update(struct queue *q, const struct job_row *r, struct err *err)
     e->live = r->live;
     e->retry_at = r->retry_at;
     e->plan.min = r->min;
-    e->plan.max = e->train ? r->max : r->min;
-    e->plan.elastic = e->train;
+    /* The graphics processors of a job are fixed when it starts (drivers/gpus.h). */
+    e->plan.elastic = e->train && !r->gpu;
+    e->plan.max = e->plan.elastic ? r->max : r->min;
     if (e->live && e->plan.n == 0)
         e->plan.n = r->now > r->min ? r->now : r->min;
     return take_place(q, e, place_for(e), err);

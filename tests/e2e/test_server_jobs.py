@@ -3,6 +3,8 @@ import json
 import subprocess
 import time
 
+from server import Server
+
 ENDED = ("succeeded", "failed", "cancelled")
 
 
@@ -84,3 +86,28 @@ def test_secrets_reach_the_job_and_nothing_else(muster, server):
         if f.is_file():
             assert b"swordfish" not in f.read_bytes(), f
     assert "swordfish" not in json.dumps(server.json("GET", "/api/jobs/default/s"))
+
+
+def test_a_gpu_is_seen_by_the_job_that_has_it_and_by_no_other(muster, tmp_path):
+    for name in ("nvidia0", "nvidiactl", "nvidia-uvm"):          # a machine with one, as far as files go
+        (tmp_path / "gpu/dev").mkdir(parents=True, exist_ok=True)
+        (tmp_path / "gpu/dev" / name).touch()
+    look = "echo sees $(ls /dev | grep nvidia) as $CUDA_VISIBLE_DEVICES.; "
+    with Server(muster, tmp_path / "data", env={"MUSTER_GPU_ROOT": str(tmp_path / "gpu")}) as server:
+        first = submit(server, "first", look + "while ! [ -e go ]; do sleep 0.05; done",
+                       resources={"cpu": 0.1, "gpu": 1})
+        wait_for(server, "first", ("running",))
+        submit(server, "second", look, resources={"cpu": 0.1, "gpu": 1})
+        submit(server, "many", look, resources={"cpu": 0.1, "gpu": 2})
+        submit(server, "none", look)
+        assert wait_for(server, "none")["state"] == "succeeded"
+        assert wait_for(server, "many")["reason"] == "it asks for 2 GPUs, and the machine has 1 GPU"
+        assert server.json("GET", "/api/jobs/default/second")["state"] == "queued"
+        server.kill()                                            # who has it is nobody's memory
+        server.start()
+        assert server.json("GET", "/api/jobs/default/second")["state"] == "queued"
+        (tmp_path / f"data/jobs/{first['uid']}/1/work/go").touch()
+        assert wait_for(server, "first")["state"] == wait_for(server, "second")["state"] == "succeeded"
+        for name in ("first", "second"):
+            assert "sees nvidia-uvm nvidia0 nvidiactl as 0." in log_of(muster, server, name)
+        assert "sees as ." in log_of(muster, server, "none")
