@@ -35,11 +35,14 @@ def held(pace, until):
     return {"MUSTER_TORTURE": f"{pace},{until}"}
 
 
-def wait_for(what, seconds=60, why="it did not come"):
-    end = time.monotonic() + seconds
+def wait_for(what, seconds=120, why="it did not come"):
+    """What it returns once that is true; the only way a test waits. It asks often at first, and always
+    once more at the end: a busy machine may give it no turn for seconds."""
+    end, pause, last = time.monotonic() + seconds, 0.01, False
     while not (value := what()):
-        assert time.monotonic() < end, why() if callable(why) else why
-        time.sleep(0.01)
+        assert not last, why() if callable(why) else why
+        time.sleep(pause)
+        pause, last = min(pause * 1.2, 0.05), time.monotonic() > end
     return value
 
 

@@ -12,12 +12,12 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 import zipfile
 from pathlib import Path
 
 import pytest
 from conftest import CACHE, ROOT
+from hosts import wait_for
 from server import Server
 
 google = pytest.importorskip("googleapiclient.discovery", reason="no google-api-python-client")
@@ -31,14 +31,6 @@ BUCKET = "aiplatform-tests"
 WHEEL = f"gs://{BUCKET}/packages/sleeper-1.0-py3-none-any.whl"
 IMAGE = "gcr.io/cloud-ml-public/training/pytorch-cpu.1-4"
 PYTHON_BIN = Path(sys.executable).parent        # python, uv, and what the tutorials import
-
-
-def wait_for(what, seconds=60):
-    end = time.monotonic() + seconds
-    while not (value := what()):
-        assert time.monotonic() < end, "it did not come"
-        time.sleep(0.05)
-    return value
 
 
 def wheel(name, source, version="1.0"):
@@ -107,8 +99,11 @@ class Platform(Server):
     def get(self, name):
         return self.jobs.get(name=f"projects/{PROJECT}/jobs/{name}").execute()
 
-    def ended(self, name, seconds=90):
+    def ended(self, name, seconds=120):
         return wait_for(lambda: (j := self.get(name)).get("endTime") and j, seconds)
+
+    def reaches(self, name, state):
+        wait_for(lambda: self.get(name)["state"] == state, why=lambda: str(self.get(name)))
 
     def history(self, name):
         """All its lines: (task, text)."""
@@ -190,11 +185,11 @@ def test_a_job_that_fails_says_why(platform):
 
 
 def test_a_running_job_is_cancelled_and_an_ended_one_is_not(platform):
-    platform.submit("cancelled_job", "2000")
-    wait_for(lambda: platform.get("cancelled_job")["state"] == "RUNNING")
+    platform.submit("cancelled_job", "9000")
+    platform.reaches("cancelled_job", "RUNNING")
     name = f"projects/{PROJECT}/jobs/cancelled_job"
     assert platform.jobs.cancel(name=name, body={}).execute() == {}
-    assert platform.ended("cancelled_job", 30)["state"] == "CANCELLED"
+    assert platform.ended("cancelled_job")["state"] == "CANCELLED"
     code, error = refused(platform.jobs.cancel(name=name, body={}))
     assert (code, error["status"]) == (400, "FAILED_PRECONDITION")
 
@@ -408,13 +403,13 @@ def test_submit_describe_list_and_cancel(platform, package, gcloud):
     done = platform.run(
         "ai-platform", "jobs", "submit", "training", name, "--region=local", "--staging-bucket",
         f"gs://{BUCKET}", "--package-path", "trainer", "--module-name=trainer.task", "--config", "config.yaml",
-        "--labels=a=b,c=d", "--", "400", "--job-dir=own", "--x", gcloud=gcloud, cwd=package)
+        "--labels=a=b,c=d", "--", "9000", "--job-dir=own", "--x", gcloud=gcloud, cwd=package)
     assert f"Job [{name}] submitted successfully." in done.stderr
     assert "jobs stream-logs" in done.stderr
     assert f"jobId: {name}\n" in done.stdout and "state: " in done.stdout
     job = platform.get(name)
     sent = job["trainingInput"]
-    assert sent["args"] == ["400", "--job-dir=own", "--x"] and sent["scaleTier"] == "CUSTOM"
+    assert sent["args"] == ["9000", "--job-dir=own", "--x"] and sent["scaleTier"] == "CUSTOM"
     assert sent["enableWebAccess"] is False and job["labels"] == {"a": "b", "c": "d"}
     assert re.fullmatch(rf"gs://{BUCKET}/{name}/[0-9a-f]{{64}}/trainer-0\.0\.0\.tar\.gz", sent["packageUris"][0])
     assert {p.name for p in package.iterdir()} == {"trainer", "config.yaml"} or gcloud == "real"
@@ -428,7 +423,7 @@ def test_submit_describe_list_and_cancel(platform, package, gcloud):
     if gcloud == "real":
         platform.run("ai-platform", "jobs", "update", name, "--update-labels=a=z", gcloud=gcloud)
         assert platform.get(name)["labels"] == {"a": "z", "c": "d"}
-    wait_for(lambda: platform.get(name)["state"] == "RUNNING")
+    platform.reaches(name, "RUNNING")
     platform.run("ai-platform", "jobs", "cancel", name, gcloud=gcloud)
     assert platform.ended(name)["state"] == "CANCELLED"
     bad = platform.run("ai-platform", "jobs", "describe", "nobody", gcloud=gcloud, check=False)
@@ -478,16 +473,16 @@ def test_our_gcloud_takes_what_is_needed_and_refuses_the_rest(platform, package)
 def test_ctrl_c_ends_the_printing_and_not_the_job(platform):
     client = subprocess.Popen([platform.bin / "gcloud", "ai-platform", "jobs", "submit", "training", "interrupted",
                                f"--packages={WHEEL}",
-                               "--module-name=sleeper", "--stream-logs", "--", "400"], text=True,
+                               "--module-name=sleeper", "--stream-logs", "--", "9000"], text=True,
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=platform.clients)
     for line in client.stderr:
         if line.endswith("\tline 3\n"):
             break
     client.send_signal(signal.SIGINT)
-    out, err = client.communicate(timeout=20)
+    out, err = client.communicate(timeout=60)
     assert "Received keyboard interrupt." in err and "stream-logs interrupted" in err
     assert client.returncode == 1 and "jobId: interrupted" in out
-    assert platform.get("interrupted")["state"] == "RUNNING"
+    platform.reaches("interrupted", "RUNNING")      # its lines may come before the store has that
     platform.run("ai-platform", "jobs", "cancel", "interrupted")
     platform.ended("interrupted")
 
@@ -578,7 +573,7 @@ def test_a_killed_client_does_no_harm_to_its_job(platform, taxi_fare):
             break
     os.killpg(client.pid, signal.SIGKILL)
     client.wait()
-    assert platform.ended("taxi_fare_killed", 120)["state"] == "SUCCEEDED"
+    assert platform.ended("taxi_fare_killed", 240)["state"] == "SUCCEEDED"
     assert 1 < model_of(platform) < 5
 
 
