@@ -109,6 +109,8 @@ static void drop_rights(const struct init *in)
     struct __user_cap_data_struct none[2] = { 0 };
     if (syscall(SYS_capset, &head, none) < 0)
         give_up(in, "dropping capabilities");
+    if (sandbox_filter() < 0)
+        give_up(in, "closing doors of the kernel (seccomp)");
     /* The death of the parent must still reach us: changing user forgot it. */
     prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
 }

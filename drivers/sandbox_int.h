@@ -1,4 +1,4 @@
-/* drivers/sandbox_int.h - the parts of a sandbox: its file system, and process trees without one */
+/* drivers/sandbox_int.h - the parts of a sandbox: its file system, its filter, and process trees without one */
 #ifndef MUSTER_DRIVERS_SANDBOX_INT_H
 #define MUSTER_DRIVERS_SANDBOX_INT_H
 
@@ -18,6 +18,10 @@ const char *sandbox_mount(const struct sandbox *s);
 const char *sandbox_room(const struct sandbox *s, const int *fds);
 /* What fd is, at `target`. */
 int sandbox_bind(int fd, const char *target, bool recursive);
+
+/* From here on neither this process nor what it starts gets through some doors of the kernel. Needs
+ * no_new_privs. As a system call. */
+int sandbox_filter(void);
 
 /* Every descendant of `pid`, which is a subreaper, so that none has escaped it. */
 int tree_signal_below(pid_t pid, int signal);   /* returns how many there were */

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import joblog
 import pytest
+from hosts import wait_for
 
 
 class Attempt:
@@ -28,17 +29,19 @@ class Attempt:
         self.keeper = subprocess.Popen([muster.path, "keeper", str(self.dir)],
                                        stderr=subprocess.PIPE, text=True)
 
-    def wait(self, timeout=120):
+    def wait(self, timeout=300):
         assert self.keeper.wait(timeout) == 0, self.keeper.stderr.read()
         self.exit = json.loads((self.dir / "exit.json").read_text())
         return self
 
     def wait_until_running(self):
-        until = time.time() + 60
         lock = self.dir / "lock"
-        while not lock.exists() or "running" not in lock.read_text():
-            assert time.time() < until and self.keeper.poll() is None, self.text()
-            time.sleep(0.01)
+        self.until(lambda: lock.exists() and "running" in lock.read_text())
+
+    def until(self, what):
+        """Waits for it while the job lives."""
+        wait_for(lambda: what() or self.keeper.poll() is not None, why=self.text)
+        assert self.keeper.poll() is None, self.text()
 
     @property
     def work(self):
@@ -141,6 +144,31 @@ def test_a_job_has_no_way_to_privileges(job, data):
     assert "secret" not in a.text()
 
 
+DOORS = """
+import ctypes, errno, multiprocessing, platform
+libc = ctypes.CDLL(None, use_errno=True)
+x86 = platform.machine() == "x86_64"
+doors = {"add_key": (248, 217), "request_key": (249, 218), "keyctl": (250, 219), "bpf": (321, 280),
+         "perf_event_open": (298, 241), "userfaultfd": (323, 282), "io_uring_setup": (425, 425)}
+for name, numbers in doors.items():
+    libc.syscall(numbers[0] if x86 else numbers[1], 0, 0, 0, 0, 0)
+    print(name, errno.errorcode[ctypes.get_errno()])
+if x86:
+    libc.syscall(0x40000000 + 250, 0, 0, 0, 0, 0)
+    print("the other keyctl", errno.errorcode[ctypes.get_errno()])
+with multiprocessing.Pool(2) as pool:
+    print(pool.map(abs, [-1, -2]))
+"""
+
+
+def test_a_job_finds_doors_of_the_kernel_closed_that_it_does_not_need(job):
+    a = job('python3 -c "$DOORS"', env={"DOORS": DOORS})
+    lines = list(a.lines("o"))
+    assert len(lines) >= 8 and lines[-1] == "[1, 2]", a.text()
+    assert all(line.endswith(" ENOSYS") for line in lines[:-1]), a.text()
+    assert [line.split()[0] for line in lines[:3]] == ["add_key", "request_key", "keyctl"]
+
+
 def test_without_network_there_is_loopback_alone(job):
     listing = "cat /proc/net/dev | tail -n +3 | cut -d: -f1 | tr -d ' '"
     assert job(listing, network=False).text("o") == "lo"
@@ -173,14 +201,14 @@ def cgroups():
 def test_a_fork_bomb_stays_inside(job):
     a = job("f() { f | f & }; for i in 1 2 3 4 5; do f; done; sleep 1; exit 7", resources={"pids": 64},
             time_limit_s=20)
-    assert a.exit["ended"] - a.exit["started"] < 25
+    assert a.exit["ended"] - a.exit["started"] < 100
     assert not [g for g in Path("/sys/fs/cgroup").glob(f"*/muster-*-{a.keeper.pid}")]
 
 
 @pytest.mark.skipif(not cgroups(), reason="no control groups may be made here")
 def test_a_job_gets_the_processors_that_it_asked_for(job):
     a = job("timeout 2 sh -c 'while :; do :; done'", resources={"cpu": 0.2})
-    assert a.exit["cpu_s"] < 1.0
+    assert a.exit["cpu_s"] < 0.3 * (a.exit["ended"] - a.exit["started"]) + 0.4
 
 
 @pytest.mark.skipif(not cgroups(), reason="no control groups may be made here")
@@ -215,29 +243,34 @@ def test_200_mb_of_output_neither_fill_memory_nor_stall(job):
 
 # ---------------------------------------------------------------- how it ends
 
+SLEEPS = 10_000_000 + 10 * os.getpid()      # nobody else on this machine sleeps so long
+
+
+def sleeping(seconds):
+    """How many processes do, wherever they are."""
+    return len(subprocess.run(["pgrep", "-f", f"^sleep {seconds}$"], capture_output=True).stdout.split())
+
+
 def test_a_killed_keeper_takes_all_processes_with_it(job):
-    a = job("(setsid sleep 7201 &); sleep 7201", wait=False)
-    a.wait_until_running()
-    time.sleep(0.1)
+    seconds = SLEEPS + 1
+    a = job(f"(setsid sleep {seconds} &); sleep {seconds}", wait=False)
+    a.until(lambda: sleeping(seconds) == 2)
     a.keeper.kill()
     a.keeper.wait()
-    until = time.time() + 10
-    while subprocess.run(["pgrep", "-f", "^sleep 7201$"], capture_output=True).returncode == 0:
-        assert time.time() < until
-        time.sleep(0.02)
+    wait_for(lambda: sleeping(seconds) == 0)
     assert not (a.dir / "exit.json").exists()
 
 
 def test_a_stop_reaches_every_process(job):
-    a = job("trap 'echo asked; exit 0' TERM; (setsid sleep 7202 &); while :; do sleep 0.05; done",
-            wait=False)
-    a.wait_until_running()
-    time.sleep(0.2)
-    (a.dir / "stop").write_text('{"grace_ms": 5000}')
+    seconds = SLEEPS + 2
+    a = job(f"trap 'echo asked; exit 0' TERM; (setsid sleep {seconds} &); "
+            "while :; do sleep 0.05; done", wait=False)
+    a.until(lambda: sleeping(seconds) == 1)     # what comes after the trap
+    (a.dir / "stop").write_text('{"grace_ms": 60000}')
     a.keeper.send_signal(signal.SIGTERM)
     a.wait()
     assert a.exit["cause"] == "stopped" and "asked" in a.text("o")
-    assert subprocess.run(["pgrep", "-f", "^sleep 7202$"], capture_output=True).returncode != 0
+    assert sleeping(seconds) == 0
 
 
 # ---------------------------------------------------------------- packages
@@ -360,16 +393,9 @@ def test_a_native_spec_is_trained_resized_and_stopped_with_a_checkpoint(job, len
     a.wait_until_running()
     (a.dir / "resize").write_text('{"min": 1, "max": 2}')
     a.keeper.send_signal(signal.SIGUSR1)
-    until = time.time() + 60
-    while True:
-        try:
-            if len(json.loads((a.work / "run/roster.json").read_text())["workers"]) == 2:
-                break
-        except (OSError, ValueError):
-            pass
-        assert time.time() < until and a.keeper.poll() is None, a.text()
-        time.sleep(0.05)
-    (a.dir / "stop").write_text('{"grace_ms": 30000}')
+    roster = a.work / "run/roster.json"
+    a.until(lambda: roster.exists() and len(json.loads(roster.read_text())["workers"]) == 2)
+    (a.dir / "stop").write_text('{"grace_ms": 120000}')
     a.keeper.send_signal(signal.SIGTERM)
     a.wait()
     assert a.exit["cause"] == "stopped" and list((a.work / "run/checkpoints").iterdir())
@@ -403,7 +429,7 @@ def test_how_it_ended_is_on_the_disk_before_anybody_is_told(muster, data, tmp_pa
     watched.chmod(0o755)
     muster = type("Watched", (), {"path": str(watched)})
     a = Attempt(muster, data, 1, {"kind": "command", "command": ["sh", "-c", "exit 3"]})
-    if a.keeper.wait(60) != 0 or "fsync" not in trace.read_text():
+    if a.keeper.wait(300) != 0 or "fsync" not in trace.read_text():
         pytest.skip("strace may not trace here")
     calls = trace.read_text().splitlines()
     at = lambda *words: next(i for i, c in enumerate(calls) if all(w in c for w in words))
