@@ -186,19 +186,6 @@ static int put_continue(struct argo *c, json_t *task, const struct value *v)
     return 0;
 }
 
-/* hooks, and onExit before there were hooks: templates that follow what a task does. */
-static int refuse_hooks(struct argo *c, const struct value *v)
-{
-    const struct value *hooks = argo_get(v, "hooks"), *on = argo_get(v, "onExit");
-
-    if (hooks && hooks->kind == VALUE_MAP && !hooks->child)
-        return 0;
-    if (on || hooks)
-        return argo_refuse(c, on ? on : hooks, "not supported: hooks of a task are not run; use a "
-                           "task with depends (\"a.Succeeded || a.Failed\"), or spec.onExit");
-    return 0;
-}
-
 static int put_when(struct argo *c, json_t *task, const struct value *v)
 {
     const struct value *when = argo_get(v, "when");
@@ -231,10 +218,49 @@ static int put_task(struct argo *c, json_t *tasks, const struct value *v, enum a
         rc = put_loop(c, task, v);
     if (rc == 0)
         rc = put_continue(c, task, v);
-    if (rc == 0)
-        rc = refuse_hooks(c, v);
     c->task = NULL;
     *out = task;
+    return rc;
+}
+
+/* hooks.exit, called onExit before there were hooks: a template that runs when the task has ended.
+ * `name` gets "TASK.onExit", or "" where there is none. Another task in `tasks`: flow.h, hook. */
+static int put_exit(struct argo *c, json_t *tasks, const struct value *v, const char *task,
+                    char *name, size_t size)
+{
+    const struct value *hooks = argo_get(v, "hooks"), *on = argo_get(v, "onExit"), *h = NULL, *x;
+    const char *template;
+
+    *name = 0;
+    if (hooks && hooks->kind != VALUE_MAP)
+        return argo_refuse(c, hooks, "must be a map");
+    for (x = hooks ? hooks->child : NULL; x; x = x->next)
+        if (strcmp(x->key, "exit") != 0 || on)
+            return argo_refuse(c, x, "not supported: of hooks only \"exit\" is run, and one of it; "
+                               "use a task with depends (\"a.Succeeded || a.Failed\")");
+        else
+            h = x;
+    if (!h && !on)
+        return 0;
+    if (h ? argo_check_map(c, h, ARGO_HOOK) < 0 || argo_word(c, h, "template", &template) < 0
+          : argo_word(c, v, "onExit", &template) < 0)
+        return -(int)c->err->code;
+    snprintf(name, size, "%s.onExit", task);
+    json_t *made = json_pack("{s:s, s:i, s:s, s:[s], s:b}", "name", name, "line",
+                             (h ? h : on)->key_line, "template", template, "after", task, "hook", 1);
+    argo_put(c, made, "depends", json_sprintf("%s.Succeeded || %s.Failed || %s.Errored", task, task,
+                                              task));
+    argo_put_item(c, tasks, made);
+    c->task = made;
+    int rc = argo_put_arguments(c, made, h ? argo_get(h, "arguments") : NULL);
+    if (rc == 0 && (x = argo_get(h, "expression"))) {
+        rc = x->kind == VALUE_SCALAR ? 0 : argo_refuse(c, x, "must be an expression");
+        if (rc == 0) {
+            argo_note(c, ARGO_EXPRESSION, x, x->text);
+            argo_put(c, made, "when", json_sprintf("{{=%s}}", x->text));
+        }
+    }
+    c->task = NULL;
     return rc;
 }
 
@@ -300,6 +326,23 @@ static int put_after(struct argo *c, json_t *task, const struct value *v)
     return 0;
 }
 
+/* What comes after a task comes after its exit handler. */
+static void wait_for_hooks(struct argo *c, json_t *tasks, const json_t *hooks)
+{
+    size_t i, n;
+    json_t *task;
+
+    json_array_foreach(tasks, i, task) {
+        json_t *after = json_object_get(task, "after");
+        n = json_object_get(task, "hook") ? 0 : json_array_size(after);
+        for (size_t j = 0; j < n; j++) {
+            json_t *hook = json_object_get(hooks, json_string_value(json_array_get(after, j)));
+            if (hook)
+                argo_put_item(c, after, json_incref(hook));
+        }
+    }
+}
+
 int argo_dag(struct argo *c, json_t *body, const struct value *t, const struct value *form)
 {
     const struct value *first;
@@ -316,9 +359,19 @@ int argo_dag(struct argo *c, json_t *body, const struct value *t, const struct v
     argo_put(c, dag, "fail_fast", json_boolean(fast));
     if (!first)
         return argo_refuse(c, form, "needs tasks");
-    for (const struct value *v = first; v; v = v->next)
+    OWN_JSON json_t *hooks = json_object();     /* task -> its exit handler */
+    for (const struct value *v = first; v; v = v->next) {
+        char hook[200];
         if (put_task(c, tasks, v, ARGO_TASK, &task) < 0 || put_after(c, task, v) < 0)
             return -(int)c->err->code;
+        const char *name = json_string_value(json_object_get(task, "name"));
+        if (put_exit(c, tasks, v, name, hook, sizeof hook) < 0)
+            return -(int)c->err->code;
+        if (*hook)
+            argo_put(c, hooks, name, json_string(hook));
+    }
+    if (json_object_size(hooks))
+        wait_for_hooks(c, tasks, hooks);
     return 0;
 }
 
@@ -333,9 +386,15 @@ static int put_group(struct argo *c, json_t *tasks, const struct value *group, j
     for (const struct value *v = group->child; v; v = v->next) {
         if (put_task(c, tasks, v, ARGO_STEP_TASK, &task) < 0)
             return -(int)c->err->code;
+        char hook[200];
         argo_put_item(c, names, json_incref(json_object_get(task, "name")));
         if (before)
             argo_put(c, task, "after", json_incref(before));
+        if (put_exit(c, tasks, v, json_string_value(json_object_get(task, "name")), hook,
+                     sizeof hook) < 0)
+            return -(int)c->err->code;
+        if (*hook)
+            argo_put_item(c, names, json_string(hook));
     }
     return 0;
 }

@@ -72,10 +72,12 @@
  *                 parameters: {name: VALUE}, artifacts: {name: ARTREF}, when?: text,
  *                 loop?: {items: VALUE | sequence: {start?, end?, count?: VALUE, format?},
  *                         | artifacts: ARTREF (a list; ir), parallelism?: n, item?: name (ir)},
- *                 continue_on?: {failed: bool, error: bool}, always?: bool (ir)}
+ *                 continue_on?: {failed: bool, error: bool}, always?: bool (ir), hook?: true}
  *                depends: a boolean expression over task names with .Succeeded .Failed .Errored
  *                .Skipped .Omitted .Daemoned .AnySucceeded .AllFailed; `after` has the names in it.
- *                always: runs also when what it comes after failed.
+ *                always: runs also when what it comes after failed. hook: the exit handler of the
+ *                task that it comes after, called NAME.onExit: it runs when that one ran, however
+ *                it ended; nothing fails with it, and what comes after that task waits for it.
  * VALUE          {"text": "of argo with {{tags}} and {{=expressions}}; comes to a text"} |
  *                {"json": constant} | {"input": name} | {"task": T, "output": name} |
  *                {"item": "" or key} | {"collected": T, "output": name} (a list, of all

@@ -268,10 +268,12 @@ static void group_ended(struct run_graph *g, struct vertex *v, int slot, enum no
 {
     const struct task *k = &v->tmpl->tasks[slot];
     struct group *group = v->tmpl->n_groups ? &v->dag->groups[k->group] : NULL;
-    bool fine = (phase == NODE_FAILED && k->go_failed) || (phase == NODE_ERROR && k->go_error);
+    bool fine = k->hook || (phase == NODE_FAILED && k->go_failed) ||
+                (phase == NODE_ERROR && k->go_error);
     if (!group)
         return;
-    phase = fine ? NODE_SUCCEEDED : phase;
+    if (fine)
+        phase = NODE_SUCCEEDED;
     if (node_failed(phase) || !node_failed(group->worst))
         group->worst = (unsigned char)(group->worst == NODE_SUCCEEDED && !node_failed(phase)
                                            ? NODE_SUCCEEDED : phase);
@@ -295,7 +297,7 @@ static void fail_fast(struct run_graph *g, struct vertex *v)
 bool dag_goes_on(const struct task *k, enum node_phase p)
 {
     return p == NODE_SUCCEEDED || p == NODE_SKIPPED || (p == NODE_FAILED && k->go_failed) ||
-           (p == NODE_ERROR && k->go_error);
+           (p == NODE_ERROR && k->go_error) || k->hook;
 }
 
 void dag_task_ended(struct run_graph *g, struct vertex *v, int slot)

@@ -78,7 +78,8 @@ static int task_compile(struct run_graph *g, struct tmpl *t, struct task *k, str
     k->when = text_at(k->doc, "when");
     k->loop = json_object_get(k->doc, "loop");
     k->loop_limit = limit_at(k->loop, "parallelism");
-    k->always = json_is_true(json_object_get(k->doc, "always"));
+    k->hook = json_object_get(k->doc, "hook");
+    k->always = k->hook || json_is_true(json_object_get(k->doc, "always"));
     k->go_failed = json_is_true(json_object_get(go, "failed"));
     k->go_error = json_is_true(json_object_get(go, "error"));
     if (k->when && k->loop && !g->ir &&
@@ -117,8 +118,8 @@ static int tasks_link(struct tmpl *t, struct err *err)
     for (int i = 0; i < reached && ok == 0; i++) {
         struct task *k = &t->tasks[ready[i]];
         for (int j = 0; j < k->n_after; j++)
-            if (k->group <= t->tasks[k->after[j]].group)
-                k->group = t->tasks[k->after[j]].group + 1;
+            if (k->group < t->tasks[k->after[j]].group + !k->hook)
+                k->group = t->tasks[k->after[j]].group + !k->hook;
         if (k->group + 1 > t->n_groups)
             t->n_groups = k->group + 1;
         for (int j = 0; j < k->n_next; j++)
@@ -144,8 +145,13 @@ static int tasks_target(const struct run_graph *g, struct tmpl *t, struct err *e
     if (doc && value_get(&s, doc, &value, err) < 0)
         return err_add(err, "target of template \"%s\"", t->name);
     const char *target = json_string_value(value);
-    for (int i = 0; i < t->n; i++)
-        t->tasks[i].target = g->ir || (!target && !t->tasks[i].n_next);
+    for (int i = 0; i < t->n; i++) {
+        const struct task *k = &t->tasks[i];
+        int others = 0;         /* an exit handler of a task decides nothing */
+        for (int j = 0; j < k->n_next; j++)
+            others += !t->tasks[k->next[j]].hook;
+        t->tasks[i].target = g->ir || (!target && !others && !k->hook);
+    }
     while (target && *target) {
         size_t n = strcspn(target, " ,");
         OWN_MEM char *name = strndup(target, n);

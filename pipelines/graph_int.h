@@ -42,6 +42,7 @@ struct task {
     int loop_limit;
     bool when_item;             /* `when` differs from iteration to iteration */
     bool always, go_failed, go_error;
+    bool hook;                  /* the exit handler of the one task that it comes after */
     bool target;                /* what the dag's phase depends on */
 };
 

@@ -107,7 +107,9 @@ static void dag_reopen(struct run_graph *g, struct vertex *v)
     d->left = d->active = d->queue_n = 0;
     for (int i = 0; i < t->n; i++) {
         struct slot *s = &d->slots[i];
-        if (s->v && keeps(s->v))
+        const struct vertex *of = t->tasks[i].hook ? d->slots[t->tasks[i].after[0]].v : NULL;
+        bool again = of && !keeps(of);          /* with its task, which runs again */
+        if (s->v && keeps(s->v) && !again)
             continue;
         if (s->v)
             mark_redo(s->v);

@@ -228,6 +228,37 @@ static void what_a_task_depends_on_is_found_in_its_text(void **state)
                "'a-1.Failed && (b || a-1.Errored)'");
 }
 
+static void an_exit_handler_of_a_task_is_a_task_that_others_wait_for(void **state)
+{
+    (void)state;
+    OWN_JSON json_t *flow = compile(
+        HEAD "  entrypoint: main\n"
+        "  templates:\n"
+        "  - name: main\n"
+        "    dag:\n"
+        "      tasks:\n"
+        "      - {name: a, template: leaf, onExit: leaf}\n"
+        "      - {name: b, template: leaf, depends: a.Failed}\n"
+        "  - name: steps\n"
+        "    steps:\n"
+        "    - - name: s-1\n"
+        "        template: leaf\n"
+        "        hooks: {exit: {template: say, expression: 'steps[\"s-1\"].status == \"Failed\"',\n"
+        "          arguments: {parameters: [{name: m, value: '{{steps.s-1.status}}'}]}}}\n"
+        "    - - {name: s-2, template: leaf}\n"
+        "  - {name: say, inputs: {parameters: [{name: m}]}, container: {image: i}}\n"
+        "  - {name: leaf, container: {image: i}}\n");
+    check_part(flow, "templates main dag tasks 1",
+               "{'after':['a'],'artifacts':{},'depends':'a.Succeeded || a.Failed || a.Errored',"
+               "'hook':true,'line':10,'name':'a.onExit','parameters':{},'template':'leaf'}");
+    check_part(flow, "templates main dag tasks 2 after", "['a','a.onExit']");
+    check_part(flow, "templates steps dag tasks 1 parameters",
+               "{'m':{'text':'{{steps.s-1.status}}'}}");
+    check_part(flow, "templates steps dag tasks 1 when",
+               "'{{=steps[\\'s-1\\'].status == \\'Failed\\'}}'");
+    check_part(flow, "templates steps dag tasks 2 after", "['s-1','s-1.onExit']");
+}
+
 static void artifacts_say_where_they_come_from(void **state)
 {
     (void)state;
@@ -591,7 +622,7 @@ static void what_is_not_there_is_refused_by_name(void **state)
         { DAG("      - {name: p, templateRef: {name: n, template: t}}\n"),
           "tasks[0].templateRef: not supported: there are no WorkflowTemplates" },
         { DAG("      - {name: p, template: leaf, hooks: {running: {template: leaf}}}\n"),
-          "tasks[0].hooks: not supported" },
+          "tasks[0].hooks.running: not supported: of hooks only \"exit\" is run" },
         { ONE("    inputs: {artifacts: [{name: x, path: /x, raw: {data: a}, mode: 0755}]}\n"
               "    container: {image: i}\n"), "artifacts[0].mode: not supported" },
         { "apiVersion: argoproj.io/v1alpha1\nkind: CronWorkflow\n",
@@ -686,7 +717,8 @@ static void ten_thousand_tasks_are_read_in_proportion(void **state)
 }
 
 CHECK_MAIN(what_kfp_writes_is_read, steps_come_after_the_group_before, loops_have_their_three_forms,
-           what_a_task_depends_on_is_found_in_its_text, artifacts_say_where_they_come_from,
+           what_a_task_depends_on_is_found_in_its_text,
+           an_exit_handler_of_a_task_is_a_task_that_others_wait_for, artifacts_say_where_they_come_from,
            a_template_says_how_it_is_retried_and_how_long_it_may_take,
            a_step_has_environment_volumes_and_others_beside_it,
            amounts_may_be_parameters, outputs_are_taken_from_files_parameters_and_expressions,

@@ -49,6 +49,63 @@ static void what_comes_after_a_failure_is_omitted(void **state)
     assert_string_equal(result(&p), "Failed");
 }
 
+static void an_exit_handler_of_a_task_runs_however_it_ended_and_decides_nothing(void **state)
+{
+    PLAY(p);
+    (void)state;
+    play_of(&p, "argo", "", ONE "," J("main": {"dag": {"tasks": [
+        {"name": "a", "template": "one"},
+        {"name": "a.onExit", "template": "one", "hook": true, "after": ["a"],
+         "depends": "a.Succeeded || a.Failed || a.Errored"},
+        {"name": "b", "template": "one", "after": ["a", "a.onExit"]},
+        {"name": "b.onExit", "template": "one", "hook": true, "after": ["b"],
+         "depends": "b.Succeeded || b.Failed || b.Errored"},
+        {"name": "s", "template": "one", "when": "1 == 2"},
+        {"name": "s.onExit", "template": "one", "hook": true, "after": ["s"],
+         "depends": "s.Succeeded || s.Failed || s.Errored"},
+        {"name": "t", "template": "one", "after": ["s", "s.onExit"]}]}}), "");
+    assert_string_equal(wanted(&p), "main.a main.t");
+    assert_string_equal(phase(&p, "main.s.onExit"), "Omitted");
+    ends(&p, "main.a");
+    ends(&p, "main.t");
+    assert_string_equal(wanted(&p), "main.a.onExit");
+    fails(&p, "main.a.onExit");
+    assert_string_equal(wanted(&p), "main.b");
+    fails(&p, "main.b");
+    assert_string_equal(wanted(&p), "main.b.onExit");
+    assert_string_equal(result(&p), "Running");
+    ends(&p, "main.b.onExit");
+    assert_string_equal(result(&p), "Failed");
+    apply(&p, "run.retry", json_object());
+    assert_string_equal(wanted(&p), "main.a.onExit");
+    ends(&p, "main.a.onExit");
+    assert_string_equal(wanted(&p), "main.b");
+    ends(&p, "main.b");
+    assert_string_equal(wanted(&p), "main.b.onExit");   /* again, with its task */
+    ends(&p, "main.b.onExit");
+    assert_string_equal(result(&p), "Succeeded");
+}
+
+static void an_exit_handler_of_a_step_is_in_its_group(void **state)
+{
+    PLAY(p);
+    (void)state;
+    play_of(&p, "argo", "", ONE "," J("main": {"dag": {"style": "steps", "tasks": [
+        {"name": "a", "template": "one"},
+        {"name": "a.onExit", "template": "one", "hook": true, "after": ["a"],
+         "depends": "a.Succeeded || a.Failed || a.Errored"},
+        {"name": "b", "template": "one", "after": ["a", "a.onExit"]}]}}), "");
+    assert_string_equal(wanted(&p), "main[0].a");
+    ends(&p, "main[0].a");
+    assert_string_equal(wanted(&p), "main[0].a.onExit");
+    assert_string_equal(phase(&p, "main[0]"), "Running");
+    fails(&p, "main[0].a.onExit");
+    assert_string_equal(phase(&p, "main[0]"), "Succeeded");
+    assert_string_equal(wanted(&p), "main[1].b");
+    ends(&p, "main[1].b");
+    assert_string_equal(result(&p), "Succeeded");
+}
+
 static void a_dag_that_fails_fast_begins_nothing_new(void **state)
 {
     PLAY(p);
@@ -628,7 +685,9 @@ static void a_wrong_flow_or_parameter_is_refused(void **state)
     }
 }
 
-CHECK_MAIN(tasks_begin_when_all_before_them_ended, what_comes_after_a_failure_is_omitted,
+CHECK_MAIN(an_exit_handler_of_a_task_runs_however_it_ended_and_decides_nothing,
+           an_exit_handler_of_a_step_is_in_its_group,
+           tasks_begin_when_all_before_them_ended, what_comes_after_a_failure_is_omitted,
            a_dag_that_fails_fast_begins_nothing_new, continue_on_goes_on_after_a_failure,
            depends_chooses_by_result, a_skipped_task_counts_as_done, steps_come_in_groups,
            values_pass_from_task_to_task, names_of_the_run_and_its_tasks_are_known,
