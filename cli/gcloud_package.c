@@ -7,7 +7,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <ftw.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
@@ -19,6 +18,7 @@
 #include "base/http.h"
 #include "base/own.h"
 #include "base/sha256.h"
+#include "base/tree.h"
 #include "cli/gcloud_int.h"
 
 enum { COPY_MAX = 1 << 30, PACKAGE_MAX = 512 << 20 };
@@ -121,14 +121,6 @@ static int copy_tree(const char *from, const char *to, int depth, long long *roo
     return rc;
 }
 
-static int remove_one(const char *path, const struct stat *st, int kind, struct FTW *at)
-{
-    (void)st;
-    (void)kind;
-    (void)at;
-    return remove(path);
-}
-
 struct scratch {
     char path[PATH_MAX];
 };
@@ -136,18 +128,13 @@ struct scratch {
 static void scratch_done(struct scratch *s)
 {
     if (*s->path)
-        nftw(s->path, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+        tree_remove(s->path, &(struct err){ 0 });
 }
 
 static int scratch_make(struct scratch *s, struct err *err)
 {
-    const char *tmp = getenv("TMPDIR");
-    snprintf(s->path, sizeof s->path, "%s/muster-package.XXXXXX", tmp && *tmp ? tmp : "/tmp");
-    if (!mkdtemp(s->path)) {
-        *s->path = 0;
-        return err_set(err, ERR_IO, "cannot make a temporary folder: %s", strerror(errno));
-    }
-    return 0;
+    return tree_scratch("muster-package", s->path, sizeof s->path, err) < 0
+               ? err_add(err, "cannot make a temporary folder") : 0;
 }
 
 /* ------------------------------------------------------------ setup.py */

@@ -54,6 +54,7 @@ static void print_json(const json_t *doc)
 
 struct packing {
     FILE *to;
+    const char *path;
     struct sha256 sha;
 };
 
@@ -63,7 +64,7 @@ static int pack(void *arg, const void *bytes, size_t n, struct err *err)
 
     sha256_add(&p->sha, bytes, n);
     return fwrite(bytes, 1, n, p->to) == n
-               ? 0 : err_set(err, ERR_IO, "/tmp: %s", strerror(errno));
+               ? 0 : err_set(err, ERR_IO, "%s: %s", p->path, strerror(errno));
 }
 
 /* A file of ours as an object. */
@@ -103,6 +104,7 @@ static int send_dir(struct job *j, const struct image *m, json_t *entry, struct 
     snprintf(packed, sizeof packed, "%s/.packed.tar", m->stage);
     OWN_FD int dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     p.to = fopen(packed, "we");
+    p.path = packed;
     if (dir < 0 || !p.to) {
         int why = errno;
         if (p.to)
@@ -129,7 +131,7 @@ static int send_dir(struct job *j, const struct image *m, json_t *entry, struct 
 
 static int send_image(struct job *j, struct image *m, const char *name, struct err *err)
 {
-    char path[80], object[512], hex[SHA256_HEX];
+    char path[PATH_MAX], object[512], hex[SHA256_HEX];
     json_t *entry;
     size_t i;
 
@@ -147,7 +149,9 @@ static int send_image(struct job *j, struct image *m, const char *name, struct e
     json_object_set_new(m->doc, "digest", json_string(hex));
     json_object_set_new(m->doc, "created", json_real(clock_wall()));
     OWN_MEM char *text = json_dumps(m->doc, JSON_COMPACT | JSON_SORT_KEYS);
-    snprintf(path, sizeof path, "/tmp/muster-image-%d.json", (int)getpid());
+    if (image_stage(m, err) < 0)
+        return -(int)err->code;
+    snprintf(path, sizeof path, "%s/.image.json", m->stage);
     snprintf(object, sizeof object, "images/%s", name);
     if (!text || files_write(path, text, strlen(text), err) < 0)
         return text ? -(int)err->code : err_set(err, ERR_NOMEM, "no memory for an image");

@@ -14,11 +14,12 @@
  * at STAGE/PATH. */
 struct image {
     json_t *doc;                /* as pipelines/images.h has it, "dirs" without objects */
-    char stage[64];             /* "": none yet */
+    char stage[1024];           /* "": none yet */
     char *skip;                 /* lines of .dockerignore; NULL: none */
     const char *context;        /* where copied paths begin */
 };
 void image_done(struct image *m);       /* with the folder */
+int image_stage(struct image *m, struct err *err);      /* makes the folder, once */
 
 /* A file or directory of this machine to `to` (inside); one that ends in '/' is a directory to put
  * it into. */

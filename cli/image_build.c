@@ -17,27 +17,25 @@
 #include "base/buf.h"
 #include "base/files.h"
 #include "base/json.h"
+#include "base/tree.h"
 #include "cli/image.h"
 
 enum { DOCKERFILE_MAX = 1 << 20 };
 
 /* ------------------------------------------------------------------ copying */
 
-static int remove_one(const char *path, const struct stat *st, int flag, struct FTW *at)
-{
-    (void)st;
-    (void)flag;
-    (void)at;
-    return remove(path);
-}
-
 void image_done(struct image *m)
 {
     if (m->stage[0])
-        nftw(m->stage, remove_one, 32, FTW_DEPTH | FTW_PHYS);
+        tree_remove(m->stage, &(struct err){ 0 });
     json_decref(m->doc);
     free(m->skip);
     *m = (struct image){ 0 };
+}
+
+int image_stage(struct image *m, struct err *err)
+{
+    return m->stage[0] ? 0 : tree_scratch("muster-image", m->stage, sizeof m->stage, err);
 }
 
 /* nftw takes no argument; a command has one thread. */
@@ -128,13 +126,8 @@ int image_copy(struct image *m, const char *from, const char *to, struct err *er
     char source[PATH_MAX], target[PATH_MAX], dir[PATH_MAX];
     struct stat st;
 
-    if (!m->stage[0]) {
-        snprintf(m->stage, sizeof m->stage, "/tmp/muster-image.XXXXXX");
-        if (!mkdtemp(m->stage)) {
-            m->stage[0] = '\0';
-            return err_set(err, ERR_IO, "/tmp: %s", strerror(errno));
-        }
-    }
+    if (image_stage(m, err) < 0)
+        return -(int)err->code;
     if (to[0] != '/' || !strcmp(to, "/") || strstr(to, "/../") || strstr(to, "//"))
         return err_set(err, ERR_INVALID, "%s: say where it goes as a path from the root, such as "
                        "/workspace", to);

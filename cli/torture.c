@@ -6,7 +6,6 @@
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <ftw.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,6 +19,7 @@
 #include "base/files.h"
 #include "base/json.h"
 #include "base/own.h"
+#include "base/tree.h"
 #include "cli/cli.h"
 #include "runtime/roster.h"
 #include "runtime/torture.h"
@@ -418,24 +418,13 @@ static int write_events(const struct session *s, struct err *err)
 
 /* ------------------------------------------------------------------ the command */
 
-static int remove_one(const char *path, const struct stat *st, int type, struct FTW *at)
-{
-    (void)st, (void)type, (void)at;
-    return remove(path);
-}
-
 static int open_dir(struct session *s, struct err *err)
 {
-    const char *tmp = getenv("TMPDIR");
-
     if (s->args->out) {
         snprintf(s->dir, sizeof s->dir, "%s", s->args->out);
         return files_mkdir(s->dir, err);
     }
-    snprintf(s->dir, sizeof s->dir, "%s/muster-torture-XXXXXX", tmp && *tmp ? tmp : "/tmp");
-    if (!mkdtemp(s->dir))
-        return err_set(err, ERR_IO, "%s: %s", s->dir, strerror(errno));
-    return 0;
+    return tree_scratch("muster-torture", s->dir, sizeof s->dir, err);
 }
 
 static int torment(struct session *s, struct err *err)
@@ -476,7 +465,7 @@ static int torture(struct session *s, struct err *err)
         printf("equal: %s, chain %s (one process, one worker, %d..%d workers disturbed)\n",
                text_of(s->disturbed, "digest"), text_of(s->disturbed, "chain"), s->min, s->max);
     if (!s->args->out && (rc == 0 || err->code == ERR_AGAIN))
-        nftw(s->dir, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+        tree_remove(s->dir, &(struct err){ 0 });
     else if (rc < 0 && err->code != ERR_AGAIN) {
         struct err was = *err;
         err_set(err, was.code, "%s (the runs are in %s)", was.text, s->dir);

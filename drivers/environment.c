@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/own.h"
 #include "base/sha256.h"
+#include "base/tree.h"
 #include "drivers/journal.h"
 
 enum {
@@ -278,8 +279,9 @@ static int build(struct layer *l, int (*fill)(const struct layer *l, struct err 
 {
     char inside[PATH_MAX + 16];
     double t = clock_seconds();
+    struct err none = { 0 };    /* a tree that stays fails at what is next */
 
-    environment_remove_tree(l->tmp);        /* of a builder that was killed */
+    tree_remove(l->tmp, &none);         /* of a builder that was killed */
     snprintf(inside, sizeof inside, "%s/.tmp", l->tmp);
     if (mkdir(l->tmp, 0755) < 0 || mkdir(inside, 0755) < 0)
         return err_set(err, ERR_IO, "%s: %s", l->tmp, strerror(errno));
@@ -291,11 +293,11 @@ static int build(struct layer *l, int (*fill)(const struct layer *l, struct err 
     chmod(inside, 0755);
     has_built = true;
     int rc = fill(l, err);
-    environment_remove_tree(inside);
+    tree_remove(inside, &none);
     if (rc == 0 && rename(l->tmp, l->path) < 0)
         rc = err_set(err, ERR_IO, "%s: %s", l->path, strerror(errno));
     if (rc < 0)
-        environment_remove_tree(l->tmp);
+        tree_remove(l->tmp, &none);
     else
         journal_say(l->r->order->journal, "built %s in %.1f s",
                     l->base ? "its packages" : "an environment", clock_seconds() - t);

@@ -65,6 +65,5 @@ int environment_check(const char *data_dir, int *out_n, double *out_bytes, struc
 
 /* flock of a file that may be removed by whoever holds it alone; -1 with errno. */
 int environment_lock(const char *path, int how);
-void environment_remove_tree(const char *path);
 
 #endif

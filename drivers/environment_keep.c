@@ -21,22 +21,10 @@
 #include "base/clock.h"
 #include "base/own.h"
 #include "base/sha256.h"
+#include "base/tree.h"
 #include "drivers/environment.h"
 
 enum { LAYERS_MAX = 20000, DAY_S = 86400 };
-
-/* ------------------------------------------------------------------ trees */
-
-static int remove_one(const char *path, const struct stat *st, int type, struct FTW *at)
-{
-    (void)st, (void)type, (void)at;
-    return remove(path);
-}
-
-void environment_remove_tree(const char *path)
-{
-    nftw(path, remove_one, 32, FTW_DEPTH | FTW_PHYS | FTW_MOUNT);
-}
 
 static double counted;          /* a keeper, and a child of the server, has one thread */
 
@@ -113,19 +101,20 @@ static double last_use(const char *layer)
 static bool remove_layer(const char *envs, const char *key)
 {
     char layer[PATH_MAX], use[PATH_MAX + 8], gone[PATH_MAX + 8];
+    struct err none = { 0 };            /* what stays is the next collection's */
     snprintf(layer, sizeof layer, "%s/%s", envs, key);
     snprintf(use, sizeof use, "%s.use", layer);
     snprintf(gone, sizeof gone, "%s.gone", layer);
     OWN_FD int fd = environment_lock(use, LOCK_EX | LOCK_NB);
     if (fd < 0)
         return false;
-    environment_remove_tree(gone);      /* of one that was killed */
+    tree_remove(gone, &none);           /* of one that was killed */
     if (rename(layer, gone) < 0)
         return false;
     unlink(use);
     close(fd);
     fd = -1;
-    environment_remove_tree(gone);
+    tree_remove(gone, &none);
     return true;
 }
 
@@ -133,14 +122,15 @@ static bool remove_layer(const char *envs, const char *key)
 static void remove_rest(const char *envs, const char *name)
 {
     char path[PATH_MAX], lock[PATH_MAX];
+    struct err none = { 0 };
     snprintf(path, sizeof path, "%s/%.100s", envs, name);
     if (ends_in(name, ".gone")) {
-        environment_remove_tree(path);
+        tree_remove(path, &none);
     } else if (ends_in(name, ".tmp")) {
         snprintf(lock, sizeof lock, "%s/%.64s.lock", envs, name);
         OWN_FD int fd = environment_lock(lock, LOCK_EX | LOCK_NB);
         if (fd >= 0)
-            environment_remove_tree(path);
+            tree_remove(path, &none);
     }
 }
 

@@ -1,13 +1,12 @@
 /* server/jobs.c - jobs: submitted, listed, asked for things; the log they are made of */
 #include "server/jobs.h"
 
-#include <errno.h>
-#include <ftw.h>
 #include <string.h>
 #include <sys/eventfd.h>
 
 #include "base/buf.h"
 #include "base/clock.h"
+#include "base/tree.h"
 #include "server/jobs_int.h"
 #include "server/queue.h"
 #include "server/server.h"
@@ -379,21 +378,6 @@ int job_path(const struct server *s, int64_t id, int attempt, char *out, size_t 
     return 0;
 }
 
-static int remove_one(const char *path, const struct stat *st, int flag, struct FTW *at)
-{
-    (void)st;
-    (void)flag;
-    (void)at;
-    return remove(path) == 0 || errno == ENOENT ? 0 : -1;
-}
-
-int job_remove_tree(const char *path, struct err *err)
-{
-    if (nftw(path, remove_one, 32, FTW_DEPTH | FTW_PHYS) != 0 && errno != ENOENT)
-        return err_set(err, ERR_IO, "cannot remove %s: %s", path, strerror(errno));
-    return 0;
-}
-
 struct deletion { const char *project, *name; int64_t id; };
 
 static int delete_job(sqlite3 *db, void *arg, struct err *err)
@@ -427,7 +411,7 @@ int jobs_delete(struct server *s, const char *project, const char *name, struct 
     store_point("jobs.deleted");        /* what is left of its files goes at the next start */
     if (job_path(s, d.id, 0, path, sizeof path, err) < 0)
         return -(int)err->code;
-    return job_remove_tree(path, err);
+    return tree_remove(path, err);
 }
 
 /* ------------------------------------------------------------ lists */

@@ -56,7 +56,5 @@ int jobs_append_all(struct server *s, struct job_event *events, int n, struct er
 /* jobs/ID of the data directory, or jobs/ID/ATTEMPT for an attempt > 0. */
 int job_path(const struct server *s, int64_t id, int attempt, char *out, size_t size,
              struct err *err);
-/* Removes a tree; one that is not there is fine. */
-int job_remove_tree(const char *path, struct err *err);
 
 #endif

@@ -13,6 +13,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/tree.h"
 #include "drivers/gpus.h"
 #include "server/queue_int.h"
 #include "server/server.h"
@@ -206,7 +207,7 @@ static int drop_orphans(sqlite3 *db, void *arg, struct err *err)
         int64_t id = strtoll(e->d_name, &end, 10);
         if (id > 0 && !*end && job_row_of(db, id, &r, &none) == -ERR_MISSING &&
             job_path(q->server, id, 0, path, sizeof path, err) == 0)
-            job_remove_tree(path, &none);
+            tree_remove(path, &none);
     }
     if (d)
         closedir(d);

@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/files.h"
 #include "base/own.h"
+#include "base/tree.h"
 #include "drivers/sandbox.h"
 #include "server/jobs_int.h"
 #include "server/server.h"
@@ -58,7 +59,7 @@ static bool remove_now(const char *dir)
     if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) < 0)
         return false;
     snprintf(gone, sizeof gone, "%s.gone", dir);
-    return (rename(dir, gone) == 0 || errno == ENOENT) && job_remove_tree(gone, &err) == 0;
+    return (rename(dir, gone) == 0 || errno == ENOENT) && tree_remove(gone, &err) == 0;
 }
 
 static bool is_deleted(const char *dir)
@@ -118,15 +119,15 @@ int volumes_create(struct server *s, const char *project, const char *name, cons
     snprintf(parent, sizeof parent, "%.*s", (int)(strrchr(dir, '/') - dir), dir);
     snprintf(making, sizeof making, "%s.%d.tmp", dir, (int)gettid());
     struct err none;
-    job_remove_tree(making, &none);     /* of a server that was killed */
+    tree_remove(making, &none);     /* of a server that was killed */
     OWN_JSON json_t *empty = json_object();
     if (fill(making, doc ? doc : empty, err) < 0 || sync_dir(making, err) < 0) {
-        job_remove_tree(making, &none);
+        tree_remove(making, &none);
         return -(int)err->code;
     }
     if (rename(making, dir) < 0) {
         int why = errno;
-        job_remove_tree(making, &none);
+        tree_remove(making, &none);
         return why == ENOTEMPTY || why == EEXIST
                    ? err_set(err, ERR_CONFLICT, "there is a volume %s already", name)
                    : err_set(err, ERR_IO, "%s: %s", dir, strerror(why));
@@ -213,7 +214,7 @@ int volumes_list(struct server *s, const char *project, json_t **out, struct err
         const char *end = strrchr(name, '.');
         if (end && !strcmp(end, ".gone")) {
             snprintf(dir, sizeof dir, "%.2000s/%s", parent, name);
-            job_remove_tree(dir, &none);
+            tree_remove(dir, &none);
         } else if (name[0] != '.' && path_of(s, project, name, "", dir, &none) == 0) {
             if (is_deleted(dir))
                 remove_now(dir);

@@ -12,6 +12,7 @@
 
 #include "base/files.h"
 #include "base/own.h"
+#include "base/tree.h"
 #include "tests/check.h"
 
 static char data[] = "/tmp/muster-envs-XXXXXX";
@@ -182,7 +183,7 @@ static void a_wrong_setting_is_told(void **state)
     table("environments: {days: soon}\n");
     assert_fails(environment_collect(data, &removed, &err), ERR_INVALID);
     assert_non_null(strstr(err.text, "runtimes.yaml:1: environments: takes {days: 30"));
-    environment_remove_tree(data);
+    assert_ok(tree_remove(data, &err));
 }
 
 CHECK_MAIN(one_that_nobody_has_used_for_long_goes, one_in_use_stays_however_old,

@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/files.h"
+#include "base/tree.h"
 #include "server/jobs_int.h"
 #include "server/server.h"
 #include "tests/check.h"
@@ -31,7 +32,7 @@ static void end(struct fixture *f)
     int64_t n;
     assert_ok(jobs_check(&f->server, &n, &err));
     store_free(f->server.store);
-    assert_ok(job_remove_tree(f->dir, &err));
+    assert_ok(tree_remove(f->dir, &err));
 }
 
 static json_t *command(const char *name)

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 
 #include "base/clock.h"
+#include "base/tree.h"
 #include "server/jobs.h"
 #include "server/jobs_int.h"
 #include "server/server.h"
@@ -163,7 +164,7 @@ static void end(struct fixture *f)
     int64_t n;
     assert_ok(jobs_check(&f->server, &n, &err));
     down(f);
-    assert_ok(job_remove_tree(f->dir, &err));
+    assert_ok(tree_remove(f->dir, &err));
 }
 
 static void submit(struct fixture *f, const char *name, const char *more)

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 
 #include "base/files.h"
+#include "base/tree.h"
 #include "drivers/step.h"
 #include "server/jobs_int.h"
 #include "server/server.h"
@@ -24,7 +25,7 @@ static void begin(void)
 static void end(void)
 {
     struct err err;
-    assert_ok(job_remove_tree(folder, &err));
+    assert_ok(tree_remove(folder, &err));
 }
 
 static size_t count(void)
