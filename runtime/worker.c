@@ -76,6 +76,8 @@ static int wait_for_talker(struct turn *t, struct err *err)
     }
 }
 
+enum { PACED_STEPS = 60, PACED_RATE = 4 };
+
 /* Holds the step back to the pace that was asked for; not what is done again. */
 static void hold(struct turn *t)
 {
@@ -85,7 +87,10 @@ static void hold(struct turn *t)
         w->pace = 0;
     if (w->pace <= 0 || atomic_load(&w->step) < t->logged)
         return;
-    double early = t->held_at + 1 / w->pace - clock_seconds();
+    double pace = w->pace;
+    if (w->pace_until && pace > PACED_RATE && atomic_load(&w->step) > PACED_STEPS)
+        pace = PACED_RATE;
+    double early = t->held_at + 1 / pace - clock_seconds();
     if (early > 0)
         usleep((useconds_t)(early * 1e6));
     t->held_at = clock_seconds();

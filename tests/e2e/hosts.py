@@ -1,9 +1,11 @@
 """Helpers for jobs of many workers: start one, look at it, join it, speak its protocol."""
+import contextlib
 import ctypes
 import hashlib
 import hmac
 import json
 import os
+import random
 import signal
 import socket
 import struct
@@ -31,7 +33,7 @@ def die_with_parent():
 
 
 def held(pace, until):
-    """The environment of workers that make so many steps a second until there is that file."""
+    """The environment of workers that make so many steps a second at most until there is that file."""
     return {"MUSTER_TORTURE": f"{pace},{until}"}
 
 
@@ -47,9 +49,16 @@ def wait_for(what, seconds=120, why="it did not come"):
 
 
 def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
+    """One that nobody is given who asks for any: it is still free when it is used."""
+    first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    while True:
+        port = random.randrange(min(10000, first // 2), first)
+        with socket.socket() as s:
+            try:
+                s.bind(("127.0.0.1", port))
+                return port
+            except OSError:
+                pass
 
 
 def settings(changes):
@@ -71,7 +80,7 @@ class Process(subprocess.Popen):
                          stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                          preexec_fn=die_with_parent, env={**os.environ, **(env or {})}, **kw)
 
-    def end(self, seconds=120):
+    def end(self, seconds=240):
         """Exit status and everything it said."""
         try:
             out, err = self.communicate(timeout=seconds)
@@ -119,24 +128,27 @@ class Job(Process):
     def story(self):
         return self.read("roster.jsonl") + (f"\nended with {self.returncode}" if self.poll() else "")
 
-    def wait_event(self, event, count=1, seconds=60):
-        return wait_for(lambda: self.history(event)[count - 1:], seconds, self.story)[0]
+    def wait_event(self, event, count=1):
+        return wait_for(lambda: self.history(event)[count - 1:], why=self.story)[0]
 
-    def wait_team(self, n, seconds=60):
+    def wait_children(self, n):
+        wait_for(lambda: len(self.children()) == n, why=self.story)
+
+    def wait_team(self, n):
         """Until a list of n workers has done a step: that step."""
         def done():
             lines = self.history()
             of = [h["generation"] for h in lines if h["event"] == "go" and len(h["workers"]) == n]
             return [h["step"] for h in lines if h["event"] == "step" and h["generation"] in of]
-        return wait_for(done, seconds, self.story)[0]
+        return wait_for(done, why=self.story)[0]
 
     def status(self):
         done = self.muster("top", self.out, "--once", "--json")
         return json.loads(done.stdout)
 
-    def wait_step(self, step, seconds=60):
+    def wait_step(self, step):
         self.address()
-        wait_for(lambda: self.status()["step"] >= step, seconds, self.story)
+        wait_for(lambda: self.status()["step"] >= step, why=self.story)
 
     def pids(self):
         """Of the workers on the list."""
@@ -159,7 +171,7 @@ class Job(Process):
         """What was to happen on the way has happened: now as fast as it can."""
         self.until.touch()
 
-    def digest(self, seconds=180):
+    def digest(self, seconds=300):
         """Of the model, when the job has ended well; nothing holds it any more."""
         self.lift()
         assert self.end(seconds) == 0, f"{self.said}\n{self.story()}"
@@ -201,7 +213,7 @@ class Caller:
 
     def __init__(self, address, token=TOKEN, prove=True):
         host, port = address.rsplit(":", 1)
-        self.socket = socket.create_connection((host, int(port)), timeout=10)
+        self.socket = socket.create_connection((host, int(port)), timeout=60)
         self.token = token
         if prove:
             self.prove()
@@ -246,7 +258,7 @@ class Caller:
         assert proof == hmac.digest(self.token.encode(), b"muster listener" + theirs + own,
                                     hashlib.sha256)
 
-    def closed(self, seconds=10):
+    def closed(self, seconds=60):
         """True when the other side closes within that time, whatever it says before."""
         self.socket.settimeout(seconds)
         try:
@@ -259,10 +271,16 @@ class Caller:
         return True
 
 
-def stop_and_go(pid, seconds):
+@contextlib.contextmanager
+def stopped(pid):
     os.kill(pid, signal.SIGSTOP)
-    time.sleep(seconds)
+    yield
     os.kill(pid, signal.SIGCONT)
+
+
+def stop_and_go(pid, seconds):
+    with stopped(pid):
+        time.sleep(seconds)
 
 
 class Hosts:
@@ -278,7 +296,7 @@ class Hosts:
                       f"ip link set v{i} master br0 up", f"ip -n h{i} link set lo up",
                       f"ip -n h{i} addr add {self.address(i)}/24 dev eth0",
                       f"ip -n h{i} link set eth0 up"]
-        script = " && ".join([*setup, "echo ready", "exec sleep 1000"])
+        script = " && ".join([*setup, "echo ready", "exec sleep 100000"])
         mine = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
         self.world = subprocess.Popen(["unshare", *mine, "--net", "--mount", "sh", "-c", script],
                                       stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 from hosts import (LENET, TOKEN, Caller, Job, Process, alive, chain, digest, free_port, held,
-                   settings, stop_and_go, wait_for)
+                   settings, stop_and_go, stopped, wait_for)
 
-SLOW = 40               # steps a second: the 120 steps of LENET take three seconds
+SLOW = 40               # steps a second at most, until the pace is lifted
 LONG = ["epochs=10", *LENET[1:]]
 OFTEN = ["checkpoint.every=10 steps"]
 
@@ -43,12 +43,12 @@ def one_sentence(said):
 
 
 def test_a_killed_worker_is_replaced(job_of, lenet, alone):
-    job = job_of("2..3")
+    job = job_of("2..3", changes=LONG)
     job.wait_team(3)
     os.kill(job.pids()[0], signal.SIGKILL)
     job.wait_event("join", 4)
-    assert job.digest() == alone(lenet, LENET)
-    assert chain(job.out) == alone.chain(lenet, LENET)
+    assert job.digest() == alone(lenet, LONG)
+    assert chain(job.out) == alone.chain(lenet, LONG)
 
 
 def test_a_worker_that_cannot_be_replaced_does_not_stop_the_others(job_of, lenet, alone, data_dir,
@@ -56,7 +56,7 @@ def test_a_worker_that_cannot_be_replaced_does_not_stop_the_others(job_of, lenet
     """Its data is gone, so that every new one fails; those who have read it go on."""
     data = tmp_path / "data"
     data.symlink_to(data_dir)
-    job = job_of(2, changes=LONG, env={"MUSTER_DATA": str(data)})
+    job = job_of(2, changes=LONG, env={"MUSTER_DATA": str(data), "MUSTER_TORTURE": str(SLOW)})
     job.wait_team(2)
     data.unlink()
     os.kill(job.pids()[0], signal.SIGKILL)
@@ -64,15 +64,16 @@ def test_a_worker_that_cannot_be_replaced_does_not_stop_the_others(job_of, lenet
     assert digest(job.out) == alone(lenet, LONG)
     assert chain(job.out) == alone.chain(lenet, LONG)
     assert len(job.history("go")[-1]["workers"]) == 1
-    assert job.said.count("train-images-idx3-ubyte.gz") >= 5
+    assert job.said.count("train-images-idx3-ubyte.gz") >= 2
 
 
 def test_a_worker_that_sleeps_is_fenced_off_and_comes_back(job_of, lenet, alone):
     job = job_of("1..3", changes=LONG)
     job.wait_team(3)
     pid = job.pids()[1]
-    stop_and_go(pid, 2)
+    os.kill(pid, signal.SIGSTOP)
     job.wait_event("lost")
+    os.kill(pid, signal.SIGCONT)
     wait_for(lambda: pid in [h["pid"] for h in job.history("join")[3:]], why=job.story)
     assert job.digest() == alone(lenet, LONG)
     assert chain(job.out) == alone.chain(lenet, LONG)
@@ -96,7 +97,7 @@ def test_a_coordinator_that_sleeps_costs_no_step(job_of, lenet, alone):
     """All connections are given up meanwhile; the workers are the same when it wakes."""
     changes = [*LONG, "checkpoint.every=never"]
     job = job_of(2, changes=changes)
-    job.wait_team(2)
+    job.wait_step(41)
     stop_and_go(job.coordinator(), 2.5)
     job.wait_event("back")
     wait_for(lambda: job.history("go")[-1]["step"] > 40, why=job.story)
@@ -111,9 +112,10 @@ def test_a_long_sleep_of_the_coordinator_costs_no_line_of_the_record(muster, roo
     spec, changes = root / "examples/fit-a-line/train.yaml", ["epochs=10000"]
     with Job(muster, spec, tmp_path / "run", 2, changes=changes) as job:
         job.wait_team(2)
-        stop_and_go(job.coordinator(), 2.5)
-        assert job.poll() is None and len(job.read("metrics.jsonl").splitlines()) < 23000
-        assert job.end(120) == 0, job.said
+        with stopped(job.coordinator()):
+            time.sleep(2.5)
+            assert job.poll() is None and len(job.read("metrics.jsonl").splitlines()) < 23000
+        assert job.end() == 0, job.said
     lines = [json.loads(line) for line in job.read("metrics.jsonl").splitlines()]
     assert [line["step"] for line in lines if "loss" in line] == list(range(100, 210001, 100))
     assert [line["step"] for line in lines if "test_loss" in line] == list(range(10, 210001, 10))
@@ -127,7 +129,7 @@ def test_resize_up_and_down_while_it_runs(muster, job_of, lenet, alone):
     job.wait_team(4)
     muster("resize", job.out, 2)
     job.wait_team(2)
-    assert len(wait_for(lambda: len(job.children()) == 3 and job.children())) == 3
+    job.wait_children(3)
     muster("resize", job.out, 3)
     job.wait_team(3)
     assert job.digest() == alone(lenet, LONG)
@@ -137,16 +139,18 @@ def test_resize_up_and_down_while_it_runs(muster, job_of, lenet, alone):
 def test_top_tells_each_change_in_a_pipe(muster, job_of):
     job = job_of(1, changes=LONG)
     job.wait_team(1)
-    top = Process(muster, "top", job.out)
-    time.sleep(0.5)
-    muster("resize", job.out, 2)
-    job.wait_team(2)
-    assert job.end() == 0, job.said
-    assert top.end(20) == 0, top.said
-    lines = top.said.splitlines()
-    assert re.match(r"worker 1 joined \(pid \d+, 127\.0\.0\.1:\d+\)", lines[0]), top.said
-    assert any(line.startswith("worker 2 joined") for line in lines[1:])
-    assert re.search(r"ended  generation \d+  workers 2  epoch 10/10  step 300  loss ", top.said)
+    with Process(muster, "top", job.out) as top:
+        first = top.stdout.readline()           # it looks on
+        muster("resize", job.out, 2)
+        job.wait_team(2)
+        job.lift()
+        assert job.end() == 0, job.said
+        lines = [line.rstrip("\n") for line in top.stdout]
+    assert top.returncode == 0, lines
+    assert re.match(r"worker 1 joined \(pid \d+, 127\.0\.0\.1:\d+\)", first), (first, lines)
+    assert any(line.startswith("worker 2 joined") for line in lines), lines
+    ended = r"ended  generation \d+  workers 2  epoch 10/10  step 300  loss "
+    assert any(re.search(ended, line) for line in lines), lines
     assert lines[-1] == "the job has ended"
 
 
@@ -198,7 +202,7 @@ def test_a_killed_supervisor_leaves_nobody_behind(job_of, lenet, alone):
     children = job.children()
     assert len(children) == 4
     job.kill()
-    wait_for(lambda: not any(map(alive, children)), 5, f"{children} live on")
+    wait_for(lambda: not any(map(alive, children)), why=f"{children} live on")
     again = job_of(1, "--resume", changes=changes)
     assert again.digest() == alone(lenet, changes)
 
@@ -282,14 +286,14 @@ def test_a_roster_that_cannot_be_stored_makes_the_job_wait(job_of, lenet, alone)
     (roster / "in the way").touch()
     os.kill(job.pids()[0], signal.SIGKILL)
     job.wait_event("lost")
-    time.sleep(1)
+    said = job.stderr.readline()
     went = len(job.history("go"))
     (roster / "in the way").unlink()
     roster.rmdir()
     assert job.digest() == alone(lenet, LONG)
     assert chain(job.out) == alone.chain(lenet, LONG)
     assert len(job.history("go")) > went
-    assert "the job waits until its roster can be stored" in one_sentence(job.said)
+    assert "the job waits until its roster can be stored" in one_sentence(said + job.said)
 
 
 @pytest.fixture(scope="module")
@@ -333,7 +337,7 @@ def test_a_corrupt_checkpoint_is_passed_over_and_named(harm, workers, killed, mu
 def test_a_wrong_token_is_refused(job_of, lenet, alone):
     job = job_of(1)
     hand = job.join(env={"MUSTER_TOKEN": "another token, long enough"})
-    assert hand.end(20) and "the token is not this job's" in one_sentence(hand.said)
+    assert hand.end() and "the token is not this job's" in one_sentence(hand.said)
     with pytest.raises(PermissionError):
         Caller(job.address(), "another token, long enough")
     assert job.digest() == alone(lenet, LENET)
@@ -345,12 +349,12 @@ def test_a_worker_without_a_token_is_told_where_it_is(muster, job_of):
     for env, says in (({"MUSTER_TOKEN": "short"}, "has 5 characters, it needs 16"),
                       ({"MUSTER_TOKEN": ""}, "the file \"token\"")):
         hand = job.join(env=env)
-        assert hand.end(20) and says in one_sentence(hand.said)
+        assert hand.end() and says in one_sentence(hand.said)
 
 
 def test_a_job_with_a_short_token_does_not_start(job_of):
     job = job_of(1, env={"MUSTER_TOKEN": "short"})
-    assert job.end(20) and "has 5 characters, it needs 16" in one_sentence(job.said)
+    assert job.end() and "has 5 characters, it needs 16" in one_sentence(job.said)
 
 
 def test_the_token_is_for_this_user_alone(muster, lenet, tmp_path):
@@ -393,9 +397,9 @@ def test_an_address_that_others_cannot_call_is_refused(job_of, tmp_path):
     job = job_of(1, changes=LONG)
     for i, address in enumerate(("0.0.0.0:0", ":0")):
         bad = job_of(1, "--listen", address, out=tmp_path / f"bad-{i}")
-        assert bad.end(30) and "name the address of this host" in one_sentence(bad.said)
+        assert bad.end() and "name the address of this host" in one_sentence(bad.said)
         hand = job.join("--listen", address)
-        assert hand.end(30) and "name the address of this host" in one_sentence(hand.said)
+        assert hand.end() and "name the address of this host" in one_sentence(hand.said)
 
 
 def test_a_worker_may_be_started_before_its_job(muster, job_of, lenet, alone, tmp_path):
@@ -413,9 +417,9 @@ def test_a_worker_may_be_started_before_its_job(muster, job_of, lenet, alone, tm
 def test_another_spec_and_other_data_are_refused(muster, job_of, lenet, alone, tmp_path):
     job = job_of(1, changes=LONG)
     other = job.join(lenet, *settings(LONG), "--set", "optimizer.sgd.lr=0.002")
-    assert other.end(60) and "another spec than the job" in one_sentence(other.said)
+    assert other.end() and "another spec than the job" in one_sentence(other.said)
     rows = job.join(lenet, *settings(LONG), "--set", "limit=232")
-    assert rows.end(60) and "another spec than the job" in one_sentence(rows.said)
+    assert rows.end() and "another spec than the job" in one_sentence(rows.said)
     assert job.digest() == alone(lenet, LONG)
 
 
@@ -429,7 +433,7 @@ def test_other_data_under_the_same_name_is_refused(muster, job_of, root, data_di
     job = Job(muster, spec, tmp_path / "run", 1, changes=changes, pace=20)
     with job:
         hand = job.join(spec, *settings(changes), env={"MUSTER_DATA": str(mine.parent)})
-        assert hand.end(60) and "reads other data than the job" in one_sentence(hand.said)
+        assert hand.end() and "reads other data than the job" in one_sentence(hand.said)
         assert job.digest() == alone(spec, changes)
 
 
@@ -454,7 +458,7 @@ def test_garbage_on_a_port_is_dropped(whose, job_of, lenet, alone):
     before = memory(pid)
     host, port = address.split(":")
     for garbage in GARBAGE * 10:
-        with socket.create_connection((host, int(port)), timeout=10) as s:
+        with socket.create_connection((host, int(port)), timeout=60) as s:
             try:
                 s.sendall(garbage)
                 s.shutdown(socket.SHUT_WR)
@@ -465,9 +469,9 @@ def test_garbage_on_a_port_is_dropped(whose, job_of, lenet, alone):
         caller.send("STATE", b"x" * 1000, length=1 << 35)
         caller.send("POST", b"x" * 1000, length=1 << 33)
     assert memory(pid) - before < 20000, "kB"
-    assert len(job.status()["workers"]) == 2
+    wait_for(lambda: len(job.status()["workers"]) == 2)
     assert job.digest() == alone(lenet, LENET)
-    assert len(job.history("go")) == 1
+    assert {h["why"] for h in job.history("lost")} <= {"silent"}, job.story()   # on a busy machine
 
 
 @pytest.mark.parametrize("whose", ["coordinator", "worker"])
@@ -480,9 +484,9 @@ def test_a_stranger_who_stays_is_shown_the_door(whose, job_of, lenet, alone):
     try:
         if whose == "coordinator":
             hand = job.join()
-            job.wait_team(3, 10)
-        assert crowd[0].closed(10)
-        drip, end = Caller(address, prove=False), time.monotonic() + 12
+            job.wait_team(3)
+        assert crowd[0].closed()
+        drip, end = Caller(address, prove=False), time.monotonic() + 60
         with pytest.raises(OSError):
             while time.monotonic() < end:
                 drip.socket.sendall(b"m")

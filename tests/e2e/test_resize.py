@@ -3,9 +3,9 @@ import os
 import signal
 
 import pytest
-from hosts import LENET, Alone, Job, chain, wait_for
+from hosts import LENET, Alone, Job, chain
 
-CHANGES = ["epochs=15", *LENET[1:]]     # nine seconds, at forty steps a second
+CHANGES = ["epochs=15", *LENET[1:]]
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def alone(muster, tmp_path_factory):
 
 
 def check_two_stay(job, root, alone):
-    assert len(wait_for(lambda: len(job.children()) == 3 and job.children())) == 3
+    job.wait_children(3)
     job.wait_team(2)
     lenet = root / "examples/fashion-lenet/train.yaml"
     assert job.digest() == alone(lenet, CHANGES)

@@ -1,19 +1,12 @@
 """Native training that is lost goes on from its last checkpoint, and ends with the same bits."""
+import contextlib
 import hashlib
 import os
 import signal
-import time
 from pathlib import Path
 
 import pytest
-
-
-def wait_for(what, seconds=90):
-    until = time.monotonic() + seconds
-    while not (found := what()):
-        assert time.monotonic() < until
-        time.sleep(0.01)
-    return found
+from hosts import wait_for
 
 
 def job(server, name):
@@ -29,6 +22,12 @@ def processes(folder):
             continue
         if b"train" in words[1:2] and any(w.startswith(os.fsencode(folder)) for w in words):
             yield int(p.parent.name)
+
+
+def kill_all(folder):
+    for pid in processes(folder):
+        with contextlib.suppress(ProcessLookupError):       # it went with another
+            os.kill(pid, signal.SIGKILL)
 
 
 def weights(server, name):
@@ -54,8 +53,7 @@ def test_a_retry_goes_on_from_the_last_checkpoint(muster, server, lenet, workers
         wait_for(lambda: list(processes(run.parent)))
         before = set(run.glob("checkpoints/*.safetensors"))
         wait_for(lambda: set(run.glob("checkpoints/*.safetensors")) - before)
-        for pid in processes(run.parent):
-            os.kill(pid, signal.SIGKILL)
+        kill_all(run.parent)
         wait_for(lambda: job(server, "lost")["attempt"] > attempt)
     wait_for(lambda: job(server, "lost")["state"] == "succeeded")
     said = [line["text"] for line in server.json("GET", "/api/jobs/default/lost/logs")["lines"]]
@@ -76,8 +74,7 @@ def test_one_that_is_lost_before_its_first_checkpoint_begins_again(muster, serve
         **job(server, "first")["spec"], "retries": {"limit": 1, "backoff_s": 0}}})
     home = server.data_dir / f"jobs/{job(server, 'early')['uid']}"
     wait_for(lambda: (home / "1/work/run/metrics.jsonl").exists() and list(processes(home / "1")))
-    for pid in processes(home / "1"):
-        os.kill(pid, signal.SIGKILL)
+    kill_all(home / "1")
     doc = wait_for(lambda: (d := job(server, "early"))["state"] in ("succeeded", "failed") and d)
     assert (doc["state"], doc["attempt"]) == ("succeeded", 2)
     wait_for(lambda: job(server, "first")["state"] == "succeeded")
