@@ -6,11 +6,11 @@ import shutil
 import signal
 import subprocess
 import tarfile
-import time
 import zipfile
 from pathlib import Path
 
 import pytest
+from hosts import wait_for
 from server import Server
 from test_driver import Attempt
 
@@ -18,14 +18,6 @@ IMAGE = "localhost/muster-test:1"
 TOOLS = ["sh", "cat", "env", "id", "ls", "sleep", "head", "tail", "touch"]
 
 pytestmark = pytest.mark.skipif(not shutil.which("podman"), reason="podman is not installed")
-
-
-def wait_for(what, seconds=60):
-    until = time.monotonic() + seconds
-    while not (found := what()):
-        assert time.monotonic() < until
-        time.sleep(0.05)
-    return found
 
 
 def needs(program):
@@ -66,7 +58,7 @@ class Podman:
         os.environ["CONTAINERS_STORAGE_CONF"] = str(self.conf)
 
     def __call__(self, *args, **more):
-        return subprocess.run(["podman", *args], capture_output=True, text=True, timeout=120,
+        return subprocess.run(["podman", *args], capture_output=True, text=True, timeout=300,
                               **more)
 
     def names(self):
@@ -195,7 +187,8 @@ def test_a_job_is_stopped_whole(job, podman):
     a = job("sleep 4471 & trap 'echo stopping; exit 3' TERM; echo ready; "
             "while :; do sleep 0.1; done", wait=False)
     wait_for(lambda: "ready" in a.text("o"))
-    assert len(processes("sleep\0004471")) == 1 and len(podman.names()) == 1
+    wait_for(lambda: len(processes("sleep\0004471")) == 1)      # forked, and then it became that
+    assert len(podman.names()) == 1
     a.keeper.send_signal(signal.SIGTERM)
     a.wait()
     assert a.exit["cause"] == "stopped" and "stopping" in a.text("o")
@@ -229,7 +222,7 @@ def test_a_container_ends_with_its_keeper(job, podman):
 @pytest.mark.parametrize("by", ["the next", "the server"])
 def test_what_a_killed_init_left_is_removed(job, podman, muster, tmp_path, by):
     a = job("echo ready; sleep 4474", wait=False)
-    wait_for(lambda: "ready" in a.text("o"))
+    wait_for(lambda: "ready" in a.text("o") and processes("sleep\0004474"))
     children = Path(f"/proc/{a.keeper.pid}/task/{a.keeper.pid}/children").read_text().split()
     a.keeper.send_signal(signal.SIGSTOP)        # or it would clean up after its init
     for pid in children:
@@ -312,7 +305,7 @@ def test_a_container_outlives_the_server_and_is_cancelled(server, podman, muster
     server.kill()
     assert len(podman.names()) == 1
     server.start()
-    assert server.json("GET", job)["state"] == "running"
+    wait_for(lambda: server.json("GET", job)["state"] == "running")
     (work,) = server.data_dir.glob("jobs/*/1/work")
     (work / "go").touch()
     wait_for(lambda: server.json("GET", job)["state"] == "succeeded")

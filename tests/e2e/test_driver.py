@@ -393,8 +393,9 @@ def test_a_native_spec_is_trained_resized_and_stopped_with_a_checkpoint(job, len
     a.wait_until_running()
     (a.dir / "resize").write_text('{"min": 1, "max": 2}')
     a.keeper.send_signal(signal.SIGUSR1)
-    roster = a.work / "run/roster.json"
-    a.until(lambda: roster.exists() and len(json.loads(roster.read_text())["workers"]) == 2)
+    roster, history = a.work / "run/roster.json", a.work / "run/roster.jsonl"
+    a.until(lambda: roster.exists() and len(json.loads(roster.read_text())["workers"]) == 2
+            and '"event":"step"' in history.read_text().replace(" ", ""))
     (a.dir / "stop").write_text('{"grace_ms": 120000}')
     a.keeper.send_signal(signal.SIGTERM)
     a.wait()
