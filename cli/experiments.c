@@ -3,8 +3,8 @@
 #include <string.h>
 
 #include "base/json.h"
-#include "cli/jobs.h"
 #include "cli/listing.h"
+#include "cli/verb.h"
 
 #define V2 "/apis/v2beta1/"
 
@@ -25,8 +25,9 @@ static const struct option options[] = {
     { 0 }
 };
 
-static int list(struct client *s, const struct args *a, char **names, struct err *err)
+static int list(struct client *s, const void *args, char **names, struct err *err)
 {
+    const struct args *a = args;
     OWN_JSON json_t *all = NULL;
     OWN_JSON json_t *filter = json_pack(
         "{s:[{s:s, s:s, s:s}]}", "predicates", "operation", "EQUALS", "key", "storage_state",
@@ -59,8 +60,9 @@ static int list(struct client *s, const struct args *a, char **names, struct err
     return 0;
 }
 
-static int create(struct client *s, const struct args *a, char **names, struct err *err)
+static int create(struct client *s, const void *args, char **names, struct err *err)
 {
+    const struct args *a = args;
     OWN_JSON json_t *made = NULL;
     OWN_JSON json_t *body = json_pack("{s:s, s:s, s:s}", "display_name", names[0], "description",
                                       a->description ? a->description : "", "namespace",
@@ -94,58 +96,39 @@ static int each(struct client *s, char **names, const char *method, const char *
     return 0;
 }
 
-static int archive(struct client *s, const struct args *a, char **names, struct err *err)
+static int archive(struct client *s, const void *args, char **names, struct err *err)
 {
-    (void)a;
+    (void)args;
     return each(s, names, "POST", V2 "experiments/%:archive", "archived, with its runs", err);
 }
 
-static int unarchive(struct client *s, const struct args *a, char **names, struct err *err)
+static int unarchive(struct client *s, const void *args, char **names, struct err *err)
 {
-    (void)a;
+    (void)args;
     return each(s, names, "POST", V2 "experiments/%:unarchive", "no longer archived", err);
 }
 
-static int delete_experiments(struct client *s, const struct args *a, char **names,
-                              struct err *err)
+static int delete_experiments(struct client *s, const void *args, char **names, struct err *err)
 {
-    (void)a;
+    (void)args;
     return each(s, names, "DELETE", V2 "experiments/%", "deleted; its runs stay", err);
 }
 
-static const struct verb {
-    const char *name, *args;
-    int min, max;
-    int (*run)(struct client *s, const struct args *a, char **names, struct err *err);
-} verbs[] = {
+static const struct verb verbs[] = {
     { "list", "", 0, 0, list },
     { "create", "NAME", 1, 1, create },
-    { "archive", "EXPERIMENT...", 1, 1000, archive },
-    { "unarchive", "EXPERIMENT...", 1, 1000, unarchive },
-    { "delete", "EXPERIMENT...", 1, 1000, delete_experiments },
+    { "archive", "EXPERIMENT...", 1, VERB_MANY, archive },
+    { "unarchive", "EXPERIMENT...", 1, VERB_MANY, unarchive },
+    { "delete", "EXPERIMENT...", 1, VERB_MANY, delete_experiments },
+    { 0 }
 };
 
 static int run(struct cli *c, int argc, char **argv, struct err *err)
 {
     struct args a = { .limit = 100 };
-    OWN(client) s = NULL;
-    int n = options_parse(options, argc, argv, &a, err);
 
     (void)c;
-    if (n < 0)
-        return n;
-    for (size_t i = 0; n > 0 && i < sizeof verbs / sizeof verbs[0]; i++) {
-        const struct verb *v = &verbs[i];
-        if (strcmp(v->name, argv[0]))
-            continue;
-        if (n - 1 < v->min || n - 1 > v->max)
-            return err_set(err, ERR_INVALID, "usage: muster experiments %s %s", v->name, v->args);
-        argv[n] = NULL;
-        if (job_client(a.project, &s, err) < 0)
-            return -(int)err->code;
-        return v->run(s, &a, argv + 1, err);
-    }
-    return cli_usage(&command_experiments, err);
+    return verb_run(&command_experiments, verbs, argc, argv, &a, err);
 }
 
 const struct command command_experiments = {

@@ -13,12 +13,14 @@
 #include "base/http.h"
 #include "base/json.h"
 #include "cli/listing.h"
+#include "cli/verb.h"
 
 struct args {
     const char *project, *state, *text, *label, *search, *since;
     long limit, tail;
     int json, follow, all;
     double since_t;             /* of `since`; 0: not given */
+    struct cli *cli;
 };
 #define AT(field) offsetof(struct args, field)
 static const struct option options[] = {
@@ -139,13 +141,13 @@ static void list_query(const struct args *a, const struct client *s, long limit,
         }
 }
 
-static int list(struct cli *c, struct client *s, const struct args *a, char **names, struct err *err)
+static int list(struct client *s, const void *args, char **names, struct err *err)
 {
+    const struct args *a = args;
     OWN_JSON json_t *all = json_array();
     char token[64] = "";
     long left = a->limit > 0 ? a->limit : 100;
 
-    (void)c;
     (void)names;
     do {
         OWN_BUF path = BUF_INIT;
@@ -187,15 +189,14 @@ static void print_event(const json_t *e, double from)
     putchar('\n');
 }
 
-static int describe(struct cli *c, struct client *s, const struct args *a, char **names,
-                    struct err *err)
+static int describe(struct client *s, const void *args, char **names, struct err *err)
 {
+    const struct args *a = args;
     OWN_JSON json_t *job = NULL;
     OWN_JSON json_t *log = NULL;
     size_t i;
     json_t *e;
 
-    (void)c;
     if (call(s, "GET", names[0], "", NULL, &job, err) < 0 ||
         call(s, "GET", names[0], "/events", NULL, &log, err) < 0)
         return -(int)err->code;
@@ -313,7 +314,7 @@ static int look(struct client *s, const struct args *a, const char *name, char p
 
 /* A server that is gone is waited for, and the log goes on from where it was: a line is printed
  * when the answer with the place after it is whole. */
-static int follow(struct cli *c, struct client *first, const struct args *a, const char *name,
+static int follow(struct client *first, const struct args *a, const char *name,
                   struct err *err)
 {
     OWN(client) s = NULL;
@@ -345,7 +346,7 @@ static int follow(struct cli *c, struct client *first, const struct args *a, con
             return 0;
         }
         if (ended(job)) {
-            c->exit_code = 1;
+            a->cli->exit_code = 1;
             return err_set(err, ERR_IO, "%s: %s%s%s", name, text_of(job, "state"),
                            *text_of(job, "reason") ? ": " : "", text_of(job, "reason"));
         }
@@ -354,7 +355,7 @@ static int follow(struct cli *c, struct client *first, const struct args *a, con
 
 int job_follow(struct cli *c, struct client *s, const char *name, struct err *err)
 {
-    return follow(c, s, &(struct args){ .tail = -1 }, name, err);
+    return follow(s, &(struct args){ .tail = -1, .cli = c }, name, err);
 }
 
 /* "90s", "10m", "2h", "1d": so long ago; or a time: "2026-01-31 12:00[:00]" here, or seconds. */
@@ -386,14 +387,15 @@ static int read_since(const char *text, double *out, struct err *err)
                   "(2026-01-31 12:00), not \"%.40s\"", text);
 }
 
-static int logs(struct cli *c, struct client *s, const struct args *a, char **names, struct err *err)
+static int logs(struct client *s, const void *args, char **names, struct err *err)
 {
+    const struct args *a = args;
     char place[64] = "";
     struct args with = *a;
 
     if (a->since && read_since(a->since, &with.since_t, err) < 0)
         return -(int)err->code;
-    return a->follow ? follow(c, s, &with, names[0], err)
+    return a->follow ? follow(s, &with, names[0], err)
                      : read_log(s, names[0], &with, place, err);
 }
 
@@ -408,10 +410,10 @@ static int show(const struct args *a, const json_t *job, const char *what)
     return 0;
 }
 
-static int cancel(struct cli *c, struct client *s, const struct args *a, char **names,
-                  struct err *err)
+static int cancel(struct client *s, const void *args, char **names, struct err *err)
 {
-    (void)c;
+    const struct args *a = args;
+
     for (; *names; names++) {
         OWN_JSON json_t *job = NULL;
         if (call(s, "POST", *names, "/cancel", NULL, &job, err) < 0)
@@ -421,11 +423,9 @@ static int cancel(struct cli *c, struct client *s, const struct args *a, char **
     return 0;
 }
 
-static int delete_jobs(struct cli *c, struct client *s, const struct args *a, char **names,
-                       struct err *err)
+static int delete_jobs(struct client *s, const void *args, char **names, struct err *err)
 {
-    (void)c;
-    (void)a;
+    (void)args;
     for (; *names; names++) {
         if (call(s, "DELETE", *names, "", NULL, NULL, err) < 0)
             return -(int)err->code;
@@ -434,15 +434,15 @@ static int delete_jobs(struct cli *c, struct client *s, const struct args *a, ch
     return 0;
 }
 
-static int rerun(struct cli *c, struct client *s, const struct args *a, char **names,
-                 struct err *err)
+static int rerun(struct client *s, const void *args, char **names, struct err *err)
 {
+    const struct args *a = args;
     OWN_JSON json_t *job = NULL;
 
     if (call(s, "POST", names[0], "/rerun", NULL, &job, err) < 0)
         return -(int)err->code;
     show(a, job, "");
-    return a->follow ? job_follow(c, s, text_of(job, "name"), err) : 0;
+    return a->follow ? job_follow(a->cli, s, text_of(job, "name"), err) : 0;
 }
 
 int job_resize(struct client *s, const char *name, int min, int max, json_t **out,
@@ -453,14 +453,13 @@ int job_resize(struct client *s, const char *name, int min, int max, json_t **ou
     return call(s, "POST", name, "/resize", body, out, err);
 }
 
-static int resize(struct cli *c, struct client *s, const struct args *a, char **names,
-                  struct err *err)
+static int resize(struct client *s, const void *args, char **names, struct err *err)
 {
+    const struct args *a = args;
     OWN_JSON json_t *job = NULL;
     char what[64];
     int min, max;
 
-    (void)c;
     if (workers_parse(names[1], &min, &max, err) < 0)
         return -(int)err->code;
     if (!strstr(names[1], ".."))
@@ -521,40 +520,22 @@ int job_watch(struct cli *c, struct client *s, const char *name, int once, int j
 
 /* ------------------------------------------------------------ the table */
 
-static const struct verb {
-    const char *name, *args;
-    int min, max;
-    int (*run)(struct cli *c, struct client *s, const struct args *a, char **names, struct err *err);
-} verbs[] = {
+static const struct verb verbs[] = {
     { "list", "", 0, 0, list },
     { "describe", "JOB", 1, 1, describe },
     { "logs", "JOB", 1, 1, logs },
-    { "cancel", "JOB...", 1, 1000, cancel },
+    { "cancel", "JOB...", 1, VERB_MANY, cancel },
     { "resize", "JOB N|MIN..MAX", 2, 2, resize },
     { "rerun", "JOB", 1, 1, rerun },
-    { "delete", "JOB...", 1, 1000, delete_jobs },
+    { "delete", "JOB...", 1, VERB_MANY, delete_jobs },
+    { 0 }
 };
 
 static int run(struct cli *c, int argc, char **argv, struct err *err)
 {
-    struct args a = { .tail = -1 };
-    OWN(client) s = NULL;
-    int n = options_parse(options, argc, argv, &a, err);
+    struct args a = { .tail = -1, .cli = c };
 
-    if (n < 0)
-        return n;
-    for (size_t i = 0; n > 0 && i < sizeof verbs / sizeof verbs[0]; i++) {
-        const struct verb *v = &verbs[i];
-        if (strcmp(v->name, argv[0]))
-            continue;
-        if (n - 1 < v->min || n - 1 > v->max)
-            return err_set(err, ERR_INVALID, "usage: muster jobs %s %s", v->name, v->args);
-        argv[n] = NULL;         /* argv of main ends so, and options have moved behind */
-        if (job_client(a.project, &s, err) < 0)
-            return -(int)err->code;
-        return v->run(c, s, &a, argv + 1, err);
-    }
-    return cli_usage(&command_jobs, err);
+    return verb_run(&command_jobs, verbs, argc, argv, &a, err);
 }
 
 const struct command command_jobs = {

@@ -5,8 +5,8 @@
 
 #include "base/files.h"
 #include "base/json.h"
-#include "cli/jobs.h"
 #include "cli/listing.h"
+#include "cli/verb.h"
 #include "pipelines/package.h"
 
 #define V1 "/apis/v1beta1/"
@@ -33,8 +33,9 @@ static const struct option options[] = {
     { 0 }
 };
 
-static int list(struct client *s, const struct args *a, char **names, struct err *err)
+static int list(struct client *s, const void *args, char **names, struct err *err)
 {
+    const struct args *a = args;
     OWN_JSON json_t *all = NULL, *filter = NULL;
     OWN_MEM char *filter_text = NULL;
     OWN_BUF path = BUF_INIT;
@@ -87,8 +88,9 @@ static int make_form(const char *file, const char *bytes, size_t n, char boundar
     return buf_ok(out, err);
 }
 
-static int upload(struct client *s, const struct args *a, char **names, struct err *err)
+static int upload(struct client *s, const void *args, char **names, struct err *err)
 {
+    const struct args *a = args;
     OWN_MEM char *bytes = NULL, *of = NULL;
     OWN_JSON json_t *made = NULL;
     OWN_BUF form = BUF_INIT;
@@ -119,8 +121,9 @@ static int upload(struct client *s, const struct args *a, char **names, struct e
     return 0;
 }
 
-static int show(struct client *s, const struct args *a, char **names, struct err *err)
+static int show(struct client *s, const void *args, char **names, struct err *err)
 {
+    const struct args *a = args;
     OWN_JSON json_t *doc = NULL, *versions = NULL;
     OWN_MEM char *id = NULL, *path = NULL, *list_path = NULL;
     size_t i;
@@ -157,9 +160,9 @@ static int show(struct client *s, const struct args *a, char **names, struct err
     return 0;
 }
 
-static int delete_pipelines(struct client *s, const struct args *a, char **names, struct err *err)
+static int delete_pipelines(struct client *s, const void *args, char **names, struct err *err)
 {
-    (void)a;
+    (void)args;
     for (; *names; names++) {
         OWN_MEM char *id = NULL, *path = NULL;
         if (listing_pipeline(s, *names, &id, err) < 0)
@@ -173,38 +176,20 @@ static int delete_pipelines(struct client *s, const struct args *a, char **names
     return 0;
 }
 
-static const struct verb {
-    const char *name, *args;
-    int min, max;
-    int (*run)(struct client *s, const struct args *a, char **names, struct err *err);
-} verbs[] = {
+static const struct verb verbs[] = {
     { "list", "", 0, 0, list },
     { "upload", "FILE", 1, 1, upload },
     { "show", "PIPELINE", 1, 1, show },
-    { "delete", "PIPELINE...", 1, 1000, delete_pipelines },
+    { "delete", "PIPELINE...", 1, VERB_MANY, delete_pipelines },
+    { 0 }
 };
 
 static int run(struct cli *c, int argc, char **argv, struct err *err)
 {
     struct args a = { .limit = 100 };
-    OWN(client) s = NULL;
-    int n = options_parse(options, argc, argv, &a, err);
 
     (void)c;
-    if (n < 0)
-        return n;
-    for (size_t i = 0; n > 0 && i < sizeof verbs / sizeof verbs[0]; i++) {
-        const struct verb *v = &verbs[i];
-        if (strcmp(v->name, argv[0]))
-            continue;
-        if (n - 1 < v->min || n - 1 > v->max)
-            return err_set(err, ERR_INVALID, "usage: muster pipelines %s %s", v->name, v->args);
-        argv[n] = NULL;
-        if (job_client(a.project, &s, err) < 0)
-            return -(int)err->code;
-        return v->run(s, &a, argv + 1, err);
-    }
-    return cli_usage(&command_pipelines, err);
+    return verb_run(&command_pipelines, verbs, argc, argv, &a, err);
 }
 
 const struct command command_pipelines = {

@@ -5,8 +5,8 @@
 
 #include "base/clock.h"
 #include "base/json.h"
-#include "cli/jobs.h"
 #include "cli/listing.h"
+#include "cli/verb.h"
 
 #define V2 "/apis/v2beta1/"
 
@@ -15,6 +15,7 @@ struct args {
     struct option_list parameters;
     long limit;
     int json, wait, follow, archived;
+    struct cli *cli;
 };
 #define AT(field) offsetof(struct args, field)
 static const struct option options[] = {
@@ -91,15 +92,14 @@ static double span_of(const json_t *doc)
 
 /* ------------------------------------------------------------ list and show */
 
-static int list(struct cli *c, struct client *s, const struct args *a, char **names,
-                struct err *err)
+static int list(struct client *s, const void *args, char **names, struct err *err)
 {
+    const struct args *a = args;
     OWN_JSON json_t *all = json_array();
     OWN_MEM char *experiment = NULL, *token = strdup("");
     size_t i;
     json_t *r;
 
-    (void)c;
     (void)names;
     if (a->experiment && listing_experiment(s, a->experiment, &experiment, err) < 0)
         return -(int)err->code;
@@ -191,15 +191,14 @@ static json_t *as_tree(const json_t *nodes)
     return out;
 }
 
-static int show(struct cli *c, struct client *s, const struct args *a, char **names,
-                struct err *err)
+static int show(struct client *s, const void *args, char **names, struct err *err)
 {
+    const struct args *a = args;
     OWN_JSON json_t *run = NULL, *nodes = NULL, *tree = NULL;
     OWN_MEM char *id = NULL;
     const char *key;
     json_t *value;
 
-    (void)c;
     if (run_id(s, names[0], &id, err) < 0 || call(s, "GET", id, "", &run, err) < 0 ||
         call(s, "GET", id, "/nodes", &nodes, err) < 0)
         return -(int)err->code;
@@ -228,7 +227,7 @@ static int show(struct cli *c, struct client *s, const struct args *a, char **na
 
 /* ------------------------------------------------------------ create, and wait */
 
-static int wait_for(struct cli *c, struct client *s, const char *id, const struct args *a,
+static int wait_for(struct client *s, const char *id, const struct args *a,
                     struct err *err)
 {
     for (;; usleep(LOOK_US)) {
@@ -243,7 +242,7 @@ static int wait_for(struct cli *c, struct client *s, const char *id, const struc
             printf("%s %s %s\n", text_of(run, "workflow"), id, text_of(run, "state"));
         if (!strcmp(text_of(run, "state"), "succeeded"))
             return 0;
-        c->exit_code = 1;
+        a->cli->exit_code = 1;
         return err_set(err, ERR_CONFLICT, "run %s %s%s%s", text_of(run, "workflow"),
                        text_of(run, "state"), *text_of(run, "message") ? ": " : "",
                        text_of(run, "message"));
@@ -306,9 +305,9 @@ static int read_parameters(const struct option_list *list, json_t **out, struct 
     return 0;
 }
 
-static int create(struct cli *c, struct client *s, const struct args *a, char **names,
-                  struct err *err)
+static int create(struct client *s, const void *args, char **names, struct err *err)
 {
+    const struct args *a = args;
     OWN_MEM char *pipeline = NULL, *version = NULL, *experiment = NULL;
     OWN_JSON json_t *parameters = NULL, *made = NULL;
 
@@ -326,7 +325,7 @@ static int create(struct cli *c, struct client *s, const struct args *a, char **
     if (client_call(s, "POST", V2 "runs", body, &made, err) < 0)
         return -(int)err->code;
     if (a->wait)
-        return wait_for(c, s, text_of(made, "run_id"), a, err);
+        return wait_for(s, text_of(made, "run_id"), a, err);
     if (a->json)
         listing_json(made);
     else
@@ -386,9 +385,9 @@ static int print_logs(struct client *s, const char *id, const char *step, bool f
     return 0;
 }
 
-static int logs(struct cli *c, struct client *s, const struct args *a, char **names,
-                struct err *err)
+static int logs(struct client *s, const void *args, char **names, struct err *err)
 {
+    const struct args *a = args;
     OWN_JSON json_t *seen = json_object();
     OWN_MEM char *id = NULL;
 
@@ -404,7 +403,7 @@ static int logs(struct cli *c, struct client *s, const struct args *a, char **na
                 return err_set(err, ERR_MISSING, "run %s has no step \"%.200s\" that began",
                                names[0], names[1]);
             if (a->follow && strcmp(text_of(run, "state"), "succeeded")) {
-                c->exit_code = 1;
+                a->cli->exit_code = 1;
                 return err_set(err, ERR_IO, "run %s %s%s%s", names[0], text_of(run, "state"),
                                *text_of(run, "message") ? ": " : "", text_of(run, "message"));
             }
@@ -439,16 +438,15 @@ static int print_artifact(struct client *s, const char *id, const json_t *nodes,
 }
 
 /* A table; with a step and a name, the bytes of that one. */
-static int artifacts(struct cli *c, struct client *s, const struct args *a, char **names,
-                     struct err *err)
+static int artifacts(struct client *s, const void *args, char **names, struct err *err)
 {
+    const struct args *a = args;
     OWN_JSON json_t *doc = NULL, *all = json_array();
     OWN_MEM char *id = NULL;
     size_t i;
     json_t *n, *art;
     const char *name;
 
-    (void)c;
     if (run_id(s, names[0], &id, err) < 0 || call(s, "GET", id, "/nodes", &doc, err) < 0)
         return -(int)err->code;
     const json_t *nodes = json_object_get(doc, "nodes");
@@ -474,15 +472,14 @@ static int artifacts(struct cli *c, struct client *s, const struct args *a, char
     return 0;
 }
 
-static int explain(struct cli *c, struct client *s, const struct args *a, char **names,
-                   struct err *err)
+static int explain(struct client *s, const void *args, char **names, struct err *err)
 {
+    const struct args *a = args;
     OWN_JSON json_t *doc = NULL;
     OWN_MEM char *id = NULL;
     size_t i;
     json_t *e;
 
-    (void)c;
     if (run_id(s, names[0], &id, err) < 0 || call(s, "GET", id, "/explain", &doc, err) < 0)
         return -(int)err->code;
     if (a->json) {
@@ -509,101 +506,69 @@ static int each(struct client *s, char **names, const char *method, const char *
     return 0;
 }
 
-static int terminate(struct cli *c, struct client *s, const struct args *a, char **names,
-                     struct err *err)
+static int terminate(struct client *s, const void *args, char **names, struct err *err)
 {
-    (void)c;
-    (void)a;
+    (void)args;
     return each(s, names, "POST", "/terminate", "is being terminated", err);
 }
 
-static int retry(struct cli *c, struct client *s, const struct args *a, char **names,
-                 struct err *err)
+static int retry(struct client *s, const void *args, char **names, struct err *err)
 {
+    const struct args *a = args;
     OWN_MEM char *id = NULL;
 
     if (each(s, names, "POST", "/retry", "what failed runs again", err) < 0)
         return -(int)err->code;
     if (!a->wait)
         return 0;
-    return run_id(s, names[0], &id, err) < 0 ? -(int)err->code : wait_for(c, s, id, a, err);
+    return run_id(s, names[0], &id, err) < 0 ? -(int)err->code : wait_for(s, id, a, err);
 }
 
-static int resume(struct cli *c, struct client *s, const struct args *a, char **names,
-                  struct err *err)
+static int resume(struct client *s, const void *args, char **names, struct err *err)
 {
-    (void)c;
-    (void)a;
+    (void)args;
     return each(s, names, "POST", "/resume", "goes on", err);
 }
 
-static int archive(struct cli *c, struct client *s, const struct args *a, char **names,
-                   struct err *err)
+static int archive(struct client *s, const void *args, char **names, struct err *err)
 {
-    (void)c;
-    (void)a;
+    (void)args;
     return each(s, names, "POST", "/archive", "archived", err);
 }
 
-static int unarchive(struct cli *c, struct client *s, const struct args *a, char **names,
-                     struct err *err)
+static int unarchive(struct client *s, const void *args, char **names, struct err *err)
 {
-    (void)c;
-    (void)a;
+    (void)args;
     return each(s, names, "POST", "/unarchive", "no longer archived", err);
 }
 
-static int delete_runs(struct cli *c, struct client *s, const struct args *a, char **names,
-                       struct err *err)
+static int delete_runs(struct client *s, const void *args, char **names, struct err *err)
 {
-    (void)c;
-    (void)a;
+    (void)args;
     return each(s, names, "DELETE", "", "deleted, with its logs and artifacts", err);
 }
 
-static const struct verb {
-    const char *name, *args;
-    int min, max;
-    int (*run)(struct cli *c, struct client *s, const struct args *a, char **names,
-               struct err *err);
-} verbs[] = {
+static const struct verb verbs[] = {
     { "list", "", 0, 0, list },
     { "show", "RUN", 1, 1, show },
     { "create", "PIPELINE", 1, 1, create },
     { "logs", "RUN [STEP]", 1, 2, logs },
     { "artifacts", "RUN [STEP [NAME]]", 1, 3, artifacts },
     { "explain", "RUN", 1, 1, explain },
-    { "terminate", "RUN...", 1, 1000, terminate },
+    { "terminate", "RUN...", 1, VERB_MANY, terminate },
     { "retry", "RUN", 1, 1, retry },
-    { "resume", "RUN...", 1, 1000, resume },
-    { "archive", "RUN...", 1, 1000, archive },
-    { "unarchive", "RUN...", 1, 1000, unarchive },
-    { "delete", "RUN...", 1, 1000, delete_runs },
+    { "resume", "RUN...", 1, VERB_MANY, resume },
+    { "archive", "RUN...", 1, VERB_MANY, archive },
+    { "unarchive", "RUN...", 1, VERB_MANY, unarchive },
+    { "delete", "RUN...", 1, VERB_MANY, delete_runs },
+    { 0 }
 };
 
 static int run(struct cli *c, int argc, char **argv, struct err *err)
 {
-    struct args a = { .limit = 100 };
-    OWN(client) s = NULL;
-    int n = options_parse(options, argc, argv, &a, err);
+    struct args a = { .limit = 100, .cli = c };
 
-    if (n < 0)
-        return n;
-    for (size_t i = 0; n > 0 && i < sizeof verbs / sizeof verbs[0]; i++) {
-        const struct verb *v = &verbs[i];
-        char *names[4] = { NULL };
-        if (strcmp(v->name, argv[0]))
-            continue;
-        if (n - 1 < v->min || n - 1 > v->max)
-            return err_set(err, ERR_INVALID, "usage: muster runs %s %s", v->name, v->args);
-        argv[n] = NULL;
-        for (int k = 0; k < 3 && k < n - 1; k++)
-            names[k] = argv[k + 1];
-        if (job_client(a.project, &s, err) < 0)
-            return -(int)err->code;
-        return v->run(c, s, &a, v->max <= 3 ? names : argv + 1, err);
-    }
-    return cli_usage(&command_runs, err);
+    return verb_run(&command_runs, verbs, argc, argv, &a, err);
 }
 
 const struct command command_runs = {

@@ -3,8 +3,8 @@
 #include <string.h>
 
 #include "base/json.h"
-#include "cli/jobs.h"
 #include "cli/listing.h"
+#include "cli/verb.h"
 
 struct args {
     const char *project;
@@ -18,13 +18,15 @@ static const struct option options[] = {
     { 0 }
 };
 
-static int list(struct client *s, const struct args *a, struct err *err)
+static int list(struct client *s, const void *args, char **names, struct err *err)
 {
+    const struct args *a = args;
     OWN_MEM char *path = client_path("/api/volumes/%", s->project, NULL);
     OWN_JSON json_t *doc = NULL;
     json_t *v;
     size_t i;
 
+    (void)names;
     if (!path)
         return err_set(err, ERR_NOMEM, "no memory for a request");
     if (client_call(s, "GET", path, NULL, &doc, err) < 0)
@@ -40,8 +42,9 @@ static int list(struct client *s, const struct args *a, struct err *err)
     return 0;
 }
 
-static int delete_volumes(struct client *s, char **names, struct err *err)
+static int delete_volumes(struct client *s, const void *args, char **names, struct err *err)
 {
+    (void)args;
     for (; *names; names++) {
         OWN_MEM char *path = client_path("/api/volumes/%/%", s->project, *names, NULL);
         if (!path)
@@ -53,22 +56,18 @@ static int delete_volumes(struct client *s, char **names, struct err *err)
     return 0;
 }
 
+static const struct verb verbs[] = {
+    { "list", "", 0, 0, list },
+    { "delete", "NAME...", 1, VERB_MANY, delete_volumes },
+    { 0 }
+};
+
 static int run(struct cli *c, int argc, char **argv, struct err *err)
 {
     struct args a = { 0 };
-    OWN(client) s = NULL;
-    int n = options_parse(options, argc, argv, &a, err);
 
     (void)c;
-    if (n < 0)
-        return n;
-    bool lists = n == 1 && !strcmp(argv[0], "list");
-    if (!lists && !(n > 1 && !strcmp(argv[0], "delete")))
-        return cli_usage(&command_volumes, err);
-    argv[n] = NULL;
-    if (job_client(a.project, &s, err) < 0)
-        return -(int)err->code;
-    return lists ? list(s, &a, err) : delete_volumes(s, argv + 1, err);
+    return verb_run(&command_volumes, verbs, argc, argv, &a, err);
 }
 
 const struct command command_volumes = {
