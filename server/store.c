@@ -520,6 +520,42 @@ int store_read(struct store *s, int (*fn)(sqlite3 *db, void *arg, struct err *er
     return rc;
 }
 
+struct since {
+    const char *sql;
+    int64_t after, *last;
+    int (*row)(void *arg, sqlite3_stmt *st);
+    void *arg;
+};
+
+static int read_since(sqlite3 *db, void *arg, struct err *err)
+{
+    const struct since *l = arg;
+    sqlite3_stmt *st = store_sql(db, l->sql, err);
+    int64_t last = l->after;
+    int rc;
+
+    if (!st || store_bind(st, err, "i", l->after) < 0)
+        return -(int)err->code;
+    while ((rc = store_step(st, err)) > 0) {
+        if (l->row(l->arg, st)) {
+            sqlite3_reset(st);
+            break;
+        }
+        last = sqlite3_column_int64(st, 0);
+    }
+    if (rc < 0)
+        return rc;
+    *l->last = last;
+    return 0;
+}
+
+int store_read_since(struct store *s, const char *sql, int64_t after,
+                     int (*row)(void *arg, sqlite3_stmt *st), void *arg, int64_t *out_last,
+                     struct err *err)
+{
+    return store_read(s, read_since, &(struct since){ sql, after, out_last, row, arg }, err);
+}
+
 /* ------------------------------------------------------------ the whole file */
 
 struct migration { const char *module; const char *const *schema; };

@@ -49,6 +49,13 @@ void store_release(struct store *s);
 int store_read(struct store *s, int (*fn)(sqlite3 *db, void *arg, struct err *err), void *arg,
                struct err *err);
 
+/* Takes the rows past `after`, until `row` returns non-zero: that one and those behind it are for
+ * the next time. `sql` is "SELECT seq, ... WHERE seq > ? ORDER BY seq"; *out_last is the seq of the
+ * last one that was taken, or `after`. */
+int store_read_since(struct store *s, const char *sql, int64_t after,
+                     int (*row)(void *arg, sqlite3_stmt *st), void *arg, int64_t *out_last,
+                     struct err *err);
+
 /* A prepared statement of this connection, kept for the next time; reset and ready to bind. NULL
  * with err set. `sql` is a literal (compared by address). Only inside fn of a read or write. */
 sqlite3_stmt *store_sql(sqlite3 *db, const char *sql, struct err *err);
