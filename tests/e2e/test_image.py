@@ -28,7 +28,7 @@ CMD --epochs 1
 def image(muster, tmp_path_factory):
     """The command line of one server."""
     s = Server(muster, tmp_path_factory.mktemp("image") / "data").start()
-    yield lambda *args, **kw: muster(*args, env=s.env, **kw)
+    yield lambda *args, env={}, **kw: muster(*args, env={**s.env, **env}, **kw)
     s.stop()
 
 
@@ -67,6 +67,9 @@ def test_add_list_show_remove(image, code):
     image("image", "rm", name)
     gone = image("image", "show", name, check=False)
     assert gone.returncode and "muster image list" in gone.stderr
+    nowhere = image("image", "add", name, "--dir", f"{code}:/workspace", check=False,
+                    env={"TMPDIR": "/nowhere"})
+    assert nowhere.returncode and "/nowhere: No such file or directory (set TMPDIR)" in nowhere.stderr
 
 
 def test_build_follows_a_dockerfile(image, code):
