@@ -182,6 +182,33 @@ static int put_whole(struct argo *c, const char *key, const struct value *v)
     return 0;
 }
 
+/* What is said of this end counts before what is said of any. */
+static int put_ttl(struct argo *c, const struct value *ttl)
+{
+    static const char *const keys[] = { "secondsAfterCompletion", "secondsAfterSuccess",
+                                        "secondsAfterFailure" };
+    json_t *out = json_object();
+    long long n;
+
+    argo_put(c, c->flow, "ttl", out);
+    if (argo_check_map(c, ttl, ARGO_TTL) < 0)
+        return -(int)c->err->code;
+    for (int i = 0; i < 3; i++) {
+        const struct value *v = argo_get(ttl, keys[i]);
+        if (!v)
+            continue;
+        if (argo_whole(c, v, &n) < 0)
+            return -(int)c->err->code;
+        if (n < 0)
+            return argo_refuse(c, v, "must be 0 or more");
+        if (i != 2)
+            argo_put(c, out, "succeeded", json_integer(n));
+        if (i != 1)
+            argo_put(c, out, "failed", json_integer(n));
+    }
+    return 0;
+}
+
 static int put_limits(struct argo *c)
 {
     const struct value *ttl = argo_get(c->spec, "ttlStrategy"), *v;
@@ -190,12 +217,8 @@ static int put_limits(struct argo *c)
     if (put_whole(c, "parallelism", argo_get(c->spec, "parallelism")) < 0 ||
         put_whole(c, "deadline_s", argo_get(c->spec, "activeDeadlineSeconds")) < 0)
         return -(int)c->err->code;
-    if (ttl) {
-        if (argo_check_map(c, ttl, ARGO_TTL) < 0)
-            return -(int)c->err->code;
-        if ((v = argo_get(ttl, "secondsAfterCompletion")) && put_whole(c, "ttl_s", v) < 0)
-            return -(int)c->err->code;
-    }
+    if (ttl && put_ttl(c, ttl) < 0)
+        return -(int)c->err->code;
     v = gc && gc->kind == VALUE_MAP ? argo_get(gc, "strategy") : NULL;
     if (v && v->kind == VALUE_SCALAR && strcmp(v->text, "OnWorkflowCompletion") == 0)
         return argo_refuse(c, v, "not supported: artifacts stay as long as their run");

@@ -22,7 +22,8 @@
  *                config?: {name: VALUE, key, optional?} (value of a config map)}]; type is STRING
  *                NUMBER_INTEGER NUMBER_DOUBLE BOOLEAN LIST STRUCT. Argo: values are texts, and
  *                the type says only what a form should ask for. optional: may stay without value
- *   parallelism  steps at once, 0: no limit;  deadline_s  0: none;  ttl_s?
+ *   parallelism  steps at once, 0: no limit;  deadline_s  0: none
+ *   ttl?         {succeeded?: n, failed?: n}: so many seconds after its end a run is archived
  *   volumes?     [VOLUME] that every step may mount
  *   claims?      [{name, size}]: made when the run begins, removed when it has ended
  *   labels?, annotations?   {name: text}

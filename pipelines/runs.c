@@ -426,8 +426,8 @@ int runs_retry(struct server *s, const char *project, const char *id, struct err
         return -(int)err->code;
     a.e.type = "run.retry";
     a.e.body = configs ? json_pack("{s:O}", "configs", configs) : NULL;
-    a.e.patch = json_pack("{s:s, s:s, s:s, s:f}", "state", "running", "phase", "Running", "message",
-                          "", "ended", 0.0);
+    a.e.patch = json_pack("{s:s, s:s, s:s, s:f, s:f}", "state", "running", "phase", "Running",
+                          "message", "", "ended", 0.0, "archive_at", 0.0);
     return asked(s, &a, err);
 }
 

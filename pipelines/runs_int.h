@@ -112,6 +112,8 @@ struct runs {
     struct hands *hands;
     bool remove;                /* a run that is to be removed has ended */
     double due;                 /* of recurring runs; 0: nothing is */
+    double ttl_due;             /* of the next run that is to be archived; 0: none */
+    bool ttl_changed;           /* one has ended that is to be, or nobody has looked yet */
     _Atomic bool schedule_changed;
 };
 
@@ -202,6 +204,13 @@ int training_job_stop(struct server *s, const char *project, const char *name, s
  * what it prints. False: it is not. */
 bool resource_command(struct server *s, const struct live *l, const json_t *order, json_t **out,
                       int *out_rc, struct err *err);
+
+/* ------------------------------------------------------------ runs_ttl.c */
+
+/* Seconds after its end when a run is archived; below 0: never. */
+double runs_ttl_of(const json_t *flow, bool succeeded);
+/* Archives those whose time has come; *next: not later than when the next one's does. */
+int runs_ttl(struct runs *r, double now, double *next, struct err *err);
 
 /* ------------------------------------------------------------ runs_thread.c */
 

@@ -515,6 +515,11 @@ static void check_end(struct runs *r, struct live *l, double now)
     pthread_mutex_unlock(&l->lock);
     if (!body)
         return;
+    double ttl = runs_ttl_of(l->flow, phase == NODE_SUCCEEDED);
+    if (ttl >= 0) {
+        json_object_set_new(patch, "archive_at", json_real(now + ttl));
+        r->ttl_changed = true;
+    }
     drop_claims(r->server, l);
     l->end_said = true;
     runs_pending(r, l, "run.ended", body, patch, NULL);
@@ -588,7 +593,7 @@ static int round_of(struct runs *r, double *next, bool *out_again, struct err *e
         return -(int)err->code;
     if (*out_again)             /* first what that made ready */
         return 0;
-    if (r->remove && remove_ended(r, err) < 0)
+    if ((r->remove && remove_ended(r, err) < 0) || runs_ttl(r, now, next, err) < 0)
         return -(int)err->code;
     for (struct live *l = r->first; l; l = l->next)
         look_at(r, l, now, next, out_again);
@@ -637,7 +642,7 @@ void *runs_thread(void *arg)
     bool told = false;
 
     r->deaf = true;
-    r->remove = true;
+    r->remove = r->ttl_changed = true;
     while (!r->ending && store_read(r->server->store, read_all, r, &err) < 0)
         wait_for_news(r, TROUBLE_MS);
     while (!r->ending) {

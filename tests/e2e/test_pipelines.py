@@ -104,6 +104,17 @@ def test_what_cannot_run_is_refused_before_anything_begins(muster, server, tmp_p
     assert server.json("GET", "/api/runs")["total"] == 0
 
 
+def test_a_run_is_archived_when_its_ttl_is_over(server):
+    kept = done(server, workflow(sh("main", "true"), spec="ttlStrategy: {secondsAfterFailure: 0}"))
+    run = done(server, workflow(sh("main", "true"), spec="ttlStrategy: {secondsAfterSuccess: 0, "
+                                                         "secondsAfterCompletion: 100000}"))
+    end = time.monotonic() + 120
+    while not server.json("GET", f"/api/runs/default/{run['id']}")["archived"]:
+        assert time.monotonic() < end
+        time.sleep(0.02)
+    assert not server.json("GET", f"/api/runs/default/{kept['id']}")["archived"]
+
+
 def test_artifacts_are_objects_files_and_directories(server):
     make = sh("make", "mkdir -p /tmp/d/sub; echo one > /tmp/d/sub/f; echo two > /tmp/file",
               outputs="{artifacts: [{name: d, path: /tmp/d}, {name: f, path: /tmp/file}, "

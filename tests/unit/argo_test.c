@@ -314,7 +314,7 @@ static void a_template_says_how_it_is_retried_and_how_long_it_may_take(void **st
     OWN_JSON json_t *flow = compile(HEAD
         "  entrypoint: a\n"
         "  activeDeadlineSeconds: 60\n"
-        "  ttlStrategy: {secondsAfterCompletion: 5}\n"
+        "  ttlStrategy: {secondsAfterCompletion: 5, secondsAfterFailure: 9}\n"
         "  templateDefaults: {timeout: 1h30m, container: {image: i, command: [c]}}\n"
         "  templates:\n"
         "  - name: a\n"
@@ -330,7 +330,7 @@ static void a_template_says_how_it_is_retried_and_how_long_it_may_take(void **st
         "  - {name: t, suspend: }\n");
 
     check_part(flow, "deadline_s", "60");
-    check_part(flow, "ttl_s", "5");
+    check_part(flow, "ttl", "{'failed':9,'succeeded':5}");
     check_part(flow, "templates a deadline_s", "90");
     check_part(flow, "templates a retry",
                "{'backoff_s':60,'expression':'asInt(lastRetry.exitCode) > 1','factor':2,"
