@@ -2,12 +2,11 @@
 #include "pipelines/flow.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/buf.h"
 #include "base/own.h"
-#include "tests/check.h"
+#include "tests/flow_check.h"
 
 #define HEAD                                                                            \
     "apiVersion: argoproj.io/v1alpha1\nkind: Workflow\nmetadata: {generateName: w-}\nspec:\n"
@@ -20,61 +19,12 @@
     "      artifacts: [{name: f, path: /tmp/f}]\n"                                      \
     "    container: {image: i, command: [c], args: ['{{inputs.parameters.x}}']}\n"
 
-static json_t *compile(const char *text)
-{
-    struct err err = { 0 };
-    json_t *flow = NULL;
-
-    assert_ok(flow_compile("p.yaml", text, strlen(text), &flow, &err));
-    assert_non_null(flow);
-    return flow;
-}
-
-/* The part of a flow at a path, compared as compact JSON that is written with ' for ". */
-static void check_part(const json_t *flow, const char *path, const char *want)
-{
-    char name[80];
-    const json_t *at = flow;
-
-    for (const char *p = path; *p; p += strcspn(p, " "), p += *p == ' ') {
-        snprintf(name, sizeof name, "%.*s", (int)strcspn(p, " "), p);
-        at = json_is_array(at) ? json_array_get(at, (size_t)strtoul(name, NULL, 10))
-                               : json_object_get(at, name);
-    }
-    OWN_MEM char *text =
-        at ? json_dumps(at, JSON_COMPACT | JSON_ENCODE_ANY | JSON_SORT_KEYS) : NULL;
-    for (char *c = text; c && *c; c++)
-        if (*c == '"')
-            *c = '\'';
-    if (!text || strcmp(text, want) != 0)
-        fail_msg("%s is %s, not %s", path, text ? text : "(nothing)", want);
-}
-
-struct wrong {
-    const char *text, *want;            /* want: part of the sentence */
-};
-
-static void check_wrong(const struct wrong *cases, size_t n)
-{
-    for (size_t i = 0; i < n; i++) {
-        struct err err = { 0 };
-        json_t *flow = NULL;
-        int rc = flow_compile("p.yaml", cases[i].text, strlen(cases[i].text), &flow, &err);
-        if (rc == 0)
-            fail_msg("case %zu is taken, and should say: %s", i, cases[i].want);
-        if (rc != -(int)ERR_INVALID || !strstr(err.text, cases[i].want))
-            fail_msg("case %zu says: %s\nand not: %s", i, err.text, cases[i].want);
-        assert_null(flow);
-    }
-}
-#define CHECK_WRONG(cases) check_wrong(cases, sizeof cases / sizeof cases[0])
-
 /* ------------------------------------------------------------------ what it becomes */
 
 static void what_kfp_writes_is_read(void **state)
 {
     (void)state;
-    OWN_JSON json_t *flow = compile(
+    OWN_JSON json_t *flow = flow_of(
         "apiVersion: argoproj.io/v1alpha1\n"
         "kind: Workflow\n"
         "metadata:\n"
@@ -154,7 +104,7 @@ static void what_kfp_writes_is_read(void **state)
 static void steps_come_after_the_group_before(void **state)
 {
     (void)state;
-    OWN_JSON json_t *flow = compile(HEAD
+    OWN_JSON json_t *flow = flow_of(HEAD
         "  entrypoint: main\n"
         "  templates:\n"
         "  - name: main\n"
@@ -176,7 +126,7 @@ static void steps_come_after_the_group_before(void **state)
 static void loops_have_their_three_forms(void **state)
 {
     (void)state;
-    OWN_JSON json_t *flow = compile(HEAD
+    OWN_JSON json_t *flow = flow_of(HEAD
         "  entrypoint: main\n"
         "  arguments: {parameters: [{name: list, value: '[1]'}]}\n"
         "  templates:\n"
@@ -209,7 +159,7 @@ static void loops_have_their_three_forms(void **state)
 static void what_a_task_depends_on_is_found_in_its_text(void **state)
 {
     (void)state;
-    OWN_JSON json_t *flow = compile(HEAD
+    OWN_JSON json_t *flow = flow_of(HEAD
         "  entrypoint: main\n"
         "  onExit: leaf\n"
         "  templates:\n"
@@ -231,7 +181,7 @@ static void what_a_task_depends_on_is_found_in_its_text(void **state)
 static void an_exit_handler_of_a_task_is_a_task_that_others_wait_for(void **state)
 {
     (void)state;
-    OWN_JSON json_t *flow = compile(
+    OWN_JSON json_t *flow = flow_of(
         HEAD "  entrypoint: main\n"
         "  templates:\n"
         "  - name: main\n"
@@ -262,7 +212,7 @@ static void an_exit_handler_of_a_task_is_a_task_that_others_wait_for(void **stat
 static void artifacts_say_where_they_come_from(void **state)
 {
     (void)state;
-    OWN_JSON json_t *flow = compile(HEAD
+    OWN_JSON json_t *flow = flow_of(HEAD
         "  entrypoint: main\n"
         "  arguments: {artifacts: [{name: seed, raw: {data: abc}}]}\n"
         "  templates:\n"
@@ -311,7 +261,7 @@ static void artifacts_say_where_they_come_from(void **state)
 static void a_template_says_how_it_is_retried_and_how_long_it_may_take(void **state)
 {
     (void)state;
-    OWN_JSON json_t *flow = compile(HEAD
+    OWN_JSON json_t *flow = flow_of(HEAD
         "  entrypoint: a\n"
         "  activeDeadlineSeconds: 60\n"
         "  ttlStrategy: {secondsAfterCompletion: 5, secondsAfterFailure: 9}\n"
@@ -347,7 +297,7 @@ static void a_template_says_how_it_is_retried_and_how_long_it_may_take(void **st
 static void a_step_has_environment_volumes_and_others_beside_it(void **state)
 {
     (void)state;
-    OWN_JSON json_t *flow = compile(HEAD
+    OWN_JSON json_t *flow = flow_of(HEAD
         "  entrypoint: a\n"
         "  volumes: [{name: all, emptyDir: {}}]\n"
         "  volumeClaimTemplates:\n"
@@ -390,7 +340,7 @@ static void a_step_has_environment_volumes_and_others_beside_it(void **state)
 static void amounts_may_be_parameters(void **state)
 {
     (void)state;
-    OWN_JSON json_t *flow = compile(HEAD
+    OWN_JSON json_t *flow = flow_of(HEAD
         "  entrypoint: a\n"
         "  arguments: {parameters: [{name: mem, value: 1Gi}]}\n"
         "  templates:\n"
@@ -407,7 +357,7 @@ static void amounts_may_be_parameters(void **state)
 static void outputs_are_taken_from_files_parameters_and_expressions(void **state)
 {
     (void)state;
-    OWN_JSON json_t *flow = compile(HEAD
+    OWN_JSON json_t *flow = flow_of(HEAD
         "  entrypoint: main\n"
         "  templates:\n"
         "  - name: main\n"
@@ -430,7 +380,7 @@ static void outputs_are_taken_from_files_parameters_and_expressions(void **state
 static void json_is_read_with_characters_outside_the_first_plane(void **state)
 {
     (void)state;
-    OWN_JSON json_t *flow = compile(
+    OWN_JSON json_t *flow = flow_of(
         "{\"apiVersion\": \"argoproj.io/v1alpha1\", \"kind\": \"Workflow\", \"metadata\": "
         "{\"name\": \"w\"}, \"spec\": {\"entrypoint\": \"a\", \"templates\": [{\"name\": \"a\", "
         "\"container\": {\"image\": \"i\", \"args\": [\"\\ud83d\\ude00 \\\\ud83d \\u00e9\"]}}]}}");
@@ -442,7 +392,7 @@ static void json_is_read_with_characters_outside_the_first_plane(void **state)
 static void tags_of_others_stay(void **state)
 {
     (void)state;
-    OWN_JSON json_t *flow = compile(HEAD
+    OWN_JSON json_t *flow = flow_of(HEAD
         "  entrypoint: a\n"
         "  templates: [{name: a, container: {image: i, args: ['{{ .Values.x }} {{user}}']}}]\n");
 
@@ -458,7 +408,7 @@ static void tags_of_others_stay(void **state)
 static void wrong_graphs_are_refused(void **state)
 {
     (void)state;
-    static const struct wrong cases[] = {
+    static const struct flow_wrong cases[] = {
         { DAG("      - {name: p, template: leaf, dependencies: [r]}\n"
               "      - {name: q, template: leaf, dependencies: [p]}\n"
               "      - {name: r, template: leaf, dependencies: [q]}\n"),
@@ -494,7 +444,7 @@ static void wrong_graphs_are_refused(void **state)
 static void what_is_needed_and_not_given_is_told(void **state)
 {
     (void)state;
-    static const struct wrong cases[] = {
+    static const struct flow_wrong cases[] = {
         { HEAD "  entrypoint: a\n  templates:\n  - name: a\n    steps: [[{name: s, template: b}]]\n"
                "  - {name: b, inputs: {parameters: [{name: x}]}, container: {image: i}}\n",
           "p.yaml:8: template \"a\", task \"s\": template \"b\" needs parameter \"x\"" },
@@ -522,7 +472,7 @@ static void what_is_needed_and_not_given_is_told(void **state)
 static void names_that_nothing_has_are_refused(void **state)
 {
     (void)state;
-    static const struct wrong cases[] = {
+    static const struct flow_wrong cases[] = {
         { ONE("    container: {image: i, args: ['{{inputs.parameters.z}}']}\n"),
           "p.yaml:8: templates[0].container.args[0]: {{inputs.parameters.z}}: this template has no "
           "such input \"z\"" },
@@ -560,7 +510,7 @@ static void names_that_nothing_has_are_refused(void **state)
 static void paths_that_climb_are_refused(void **state)
 {
     (void)state;
-    static const struct wrong cases[] = {
+    static const struct flow_wrong cases[] = {
         { ONE("    outputs: {artifacts: [{name: x, path: /tmp/../etc/passwd}]}\n"
               "    container: {image: i}\n"),
           "p.yaml:8: templates[0].outputs.artifacts[0].path: \"/tmp/../etc/passwd\" climbs" },
@@ -585,7 +535,7 @@ static void paths_that_climb_are_refused(void **state)
 static void what_is_not_there_is_refused_by_name(void **state)
 {
     (void)state;
-    static const struct wrong cases[] = {
+    static const struct flow_wrong cases[] = {
         { ONE("    daemon: true\n    container: {image: i}\n"),
           "p.yaml:8: templates[0].daemon: not supported: " },
         { ONE("    http: {url: u}\n"), "templates[0].http: not supported" },
@@ -639,7 +589,7 @@ static void what_is_not_there_is_refused_by_name(void **state)
 static void wrong_values_are_refused(void **state)
 {
     (void)state;
-    static const struct wrong cases[] = {
+    static const struct flow_wrong cases[] = {
         { ONE("    container: {image: i}\n    timeout: soon\n"), "\"soon\" is no duration" },
         { ONE("    container: {image: i, resources: {limits: {cpu: many}}}\n"),
           "\"many\" is no amount" },
@@ -691,7 +641,7 @@ static void an_alias_bomb_is_refused(void **state)
 static void aliases_are_followed(void **state)
 {
     (void)state;
-    OWN_JSON json_t *flow = compile("---\n---\n" HEAD
+    OWN_JSON json_t *flow = flow_of("---\n---\n" HEAD
         "  entrypoint: a\n"
         "  templates:\n"
         "  - {name: a, container: &c {image: i, command: [x]}}\n"
@@ -712,7 +662,7 @@ static void ten_thousand_tasks_are_read_in_proportion(void **state)
         buf_printf(&text, "      - name: t%d\n        template: leaf\n        dependencies: [t%d]\n"
                    "        arguments: {parameters: [{name: x, value: "
                    "'{{tasks.t%d.outputs.parameters.y}}'}]}\n", i, i - 1, i > 5 ? i - 5 : 0);
-    OWN_JSON json_t *flow = compile(text.data);
+    OWN_JSON json_t *flow = flow_of(text.data);
     check_part(flow, "templates a dag tasks 9999 after", "['t9998']");
 }
 

@@ -2,13 +2,12 @@
 #include "pipelines/flow.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/buf.h"
 #include "base/own.h"
 #include "pipelines/pip.h"
-#include "tests/check.h"
+#include "tests/flow_check.h"
 
 #define HEAD "schemaVersion: 2.1.0\nsdkVersion: kfp-2.17.0\npipelineInfo: {name: p}\n"
 /* A component that takes `x` and gives `y` and the data set `d`. */
@@ -34,41 +33,10 @@
 #define A "      a: {componentRef: {name: leaf}}\n"
 #define B "      b:\n        componentRef: {name: leaf}\n"
 
-static json_t *compile(const char *text)
-{
-    struct err err = { 0 };
-    json_t *flow = NULL;
-
-    if (flow_compile("p.yaml", text, strlen(text), &flow, &err) < 0)
-        fail_msg("%s", err.text);
-    assert_non_null(flow);
-    return flow;
-}
-
-/* The part of a flow at a path, compared as compact JSON that is written with ' for ". */
-static void check_part(const json_t *flow, const char *path, const char *want)
-{
-    char name[80];
-    const json_t *at = flow;
-
-    for (const char *p = path; *p; p += strcspn(p, " "), p += *p == ' ') {
-        snprintf(name, sizeof name, "%.*s", (int)strcspn(p, " "), p);
-        at = json_is_array(at) ? json_array_get(at, (size_t)strtoul(name, NULL, 10))
-                               : json_object_get(at, name);
-    }
-    OWN_MEM char *text =
-        at ? json_dumps(at, JSON_COMPACT | JSON_ENCODE_ANY | JSON_SORT_KEYS) : NULL;
-    for (char *c = text; c && *c; c++)
-        if (*c == '"')
-            *c = '\'';
-    if (!text || strcmp(text, want) != 0)
-        fail_msg("%s is %s, not %s", path, text ? text : "(nothing)", want);
-}
-
 static void a_component_is_a_template(void **state)
 {
     (void)state;
-    OWN_JSON json_t *flow = compile(HEAD LEAF RUN ROOT A
+    OWN_JSON json_t *flow = flow_of(HEAD LEAF RUN ROOT A
         "  inputDefinitions:\n    parameters:\n"
         "      n: {parameterType: NUMBER_INTEGER, defaultValue: 2.0, description: how many}\n"
         "      o: {parameterType: STRING, isOptional: true}\n"
@@ -93,7 +61,7 @@ static void a_component_is_a_template(void **state)
 static void tasks_say_where_values_come_from(void **state)
 {
     (void)state;
-    OWN_JSON json_t *flow = compile(HEAD LEAF RUN ROOT A B
+    OWN_JSON json_t *flow = flow_of(HEAD LEAF RUN ROOT A B
         "        dependentTasks: [a]\n"
         "        cachingOptions: {enableCache: true}\n"
         "        retryPolicy: {maxRetryCount: 2, backoffDuration: 5s, backoffFactor: 3.0,"
@@ -150,7 +118,7 @@ static void tasks_say_where_values_come_from(void **state)
 static void loops_have_items_and_lists_of_outputs(void **state)
 {
     (void)state;
-    OWN_JSON json_t *flow = compile(HEAD LEAF LOOP RUN ROOT
+    OWN_JSON json_t *flow = flow_of(HEAD LEAF LOOP RUN ROOT
         "      l:\n        componentRef: {name: loop}\n"
         "        iteratorPolicy: {parallelismLimit: 2}\n"
         "        parameterIterator: {itemInput: i, items: {raw: '[1, 2]'}}\n"
@@ -173,7 +141,7 @@ static void loops_have_items_and_lists_of_outputs(void **state)
 static void volumes_are_named_by_tasks(void **state)
 {
     (void)state;
-    OWN_JSON json_t *flow = compile(HEAD LEAF
+    OWN_JSON json_t *flow = flow_of(HEAD LEAF
         "  make:\n    executorLabel: make\n"
         "    inputDefinitions: {parameters: {pvc_name: {parameterType: STRING},"
         " size: {parameterType: STRING}, access_modes: {parameterType: LIST}}}\n"
@@ -209,7 +177,7 @@ static void volumes_are_named_by_tasks(void **state)
 static void what_is_wrong_is_told_by_name_and_line(void **state)
 {
     (void)state;
-    static const struct { const char *text, *want; } cases[] = {
+    static const struct flow_wrong cases[] = {
         { HEAD ROOT "      a: {componentRef: {name: nobody}}\n",
           "p.yaml:7: root.dag.tasks.a.componentRef: there is no component \"nobody\"" },
         { HEAD LEAF RUN ROOT B "        dependentTasks: [z]\n", "there is no task \"z\" here" },
@@ -246,19 +214,13 @@ static void what_is_wrong_is_told_by_name_and_line(void **state)
           " {genericEphemeralVolume: []}}}}}\n", "genericEphemeralVolume: is not supported" },
     };
 
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        struct err err = { 0 };
-        OWN_JSON json_t *flow = NULL;
-        int rc = flow_compile("p.yaml", cases[i].text, strlen(cases[i].text), &flow, &err);
-        if (rc != -ERR_INVALID || !strstr(err.text, cases[i].want))
-            fail_msg("case %zu: %d \"%s\", not \"%s\"", i, rc, err.text, cases[i].want);
-    }
+    CHECK_WRONG(cases);
 }
 
 static void a_wrapped_spec_is_the_same(void **state)
 {
     (void)state;
-    OWN_JSON json_t *flow = compile("{\"pipeline_spec\": {\"schemaVersion\": \"2.1.0\", "
+    OWN_JSON json_t *flow = flow_of("{\"pipeline_spec\": {\"schemaVersion\": \"2.1.0\", "
         "\"pipelineInfo\": {\"name\": \"w\"}, \"root\": {\"dag\": {\"tasks\": {}}}}, "
         "\"platform_spec\": {\"platforms\": {\"kubernetes\": {}}}}");
     check_part(flow, "name", "'w'");
