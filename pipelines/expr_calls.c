@@ -7,13 +7,10 @@
 
 #include "pipelines/expr_int.h"
 
-struct call;
-typedef int (*call_fn)(struct expr_run *r, const struct call *c, json_t **v, int n, json_t **out);
-
 struct call {
     const char *name;
     int min, max;
-    call_fn run;
+    int (*run)(struct expr_run *r, const struct call *c, json_t **v, int n, json_t **out);
     int how;                    /* of a function that stands for several */
 };
 
