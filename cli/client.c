@@ -1,9 +1,12 @@
 /* cli/client.c - how commands find the server and call it */
 #include "cli/client.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
+#include <netinet/tcp.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -52,6 +55,24 @@ static int no_server(const char *why, struct err *err)
                    "machine's set MUSTER_SERVER)", why);
 }
 
+/* A socket that the service manager keeps open for it: the next request starts the server. It must be
+ * our own: another's at that address would be told our token. */
+static bool is_kept_open(const char *address)
+{
+    const unsigned loopback = htonl(INADDR_LOOPBACK);
+    unsigned wanted, host, port, state, user;
+    char line[512];
+
+    if (!address || sscanf(address, "http://127.0.0.1:%u", &wanted) != 1)
+        return false;
+    OWN_FILE FILE *sockets = fopen("/proc/net/tcp", "re");
+    while (sockets && fgets(line, sizeof line, sockets))
+        if (sscanf(line, " %*u: %8X:%4X %*8X:%*4X %2X %*s %*s %*s %u", &host, &port, &state, &user) == 4 &&
+            host == loopback && port == wanted && state == TCP_LISTEN && user == geteuid())
+            return true;
+    return false;
+}
+
 /* What a server that was killed left behind does not count. */
 static int find_address(struct client *c, struct err *err)
 {
@@ -69,7 +90,8 @@ static int find_address(struct client *c, struct err *err)
         OWN_JSON json_t *doc = json_loads(text, 0, NULL);
         const char *address = json_string_value(json_object_get(doc, "address"));
         const pid_t pid = (pid_t)json_integer_value(json_object_get(doc, "pid"));
-        if (!address || pid <= 0 || (kill(pid, 0) < 0 && errno == ESRCH))
+        bool runs = pid > 0 && (kill(pid, 0) == 0 || errno != ESRCH);
+        if (!address || !(runs || is_kept_open(address)))
             return no_server("the last one has ended", err);
         c->server = strdup(address);
     }

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -169,13 +170,27 @@ static int read_format(const struct args *a, const struct cli *c, struct err *er
     return 0;
 }
 
+/* What goes to the journal of systemd is kept, and others read it. */
+static bool prints_to_journal(void)
+{
+    const char *where = getenv("JOURNAL_STREAM");
+    unsigned long long device, inode;
+    struct stat st;
+
+    return where && sscanf(where, "%llu:%llu", &device, &inode) == 2 && fstat(1, &st) == 0 &&
+           st.st_dev == device && st.st_ino == inode;
+}
+
 static void greet(const char *address, const char *data_dir, const char *token)
 {
+    bool kept = prints_to_journal();
+
     printf("muster %s at %s, data in %s\n"
-           "  console   %s/#token=%s\n"
+           "  console   %s%s%s\n"
            "  clients   eval \"$(muster env)\" and then gcloud, kfp, pandas with gs:// ... as ever\n"
            "  stop      muster serve --stop, or Ctrl-C: jobs go on, the next start finds them\n",
-           MUSTER_VERSION, address, data_dir, address, token);
+           MUSTER_VERSION, address, data_dir, address, kept ? "/" : "/#token=",
+           kept ? " (muster serve --detach prints the link that logs you in)" : token);
     fflush(stdout);
 }
 

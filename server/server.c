@@ -264,7 +264,7 @@ int server_start(struct server *s, const struct server_config *config,
     *s = (struct server){ .data_dir = config->data_dir, .lock_fd = -1, .started = clock_wall(),
                           .no_sandbox = config->no_sandbox, .more = config->parts,
                           .load_limit = config->load_limit > 0 ? config->load_limit : 0.9,
-                          .log_limit = config->log_limit };
+                          .log_limit = config->log_limit, .passed = fd >= 0 };
     umask(077);
     if (lock_data(s, err) < 0 || limit_logs(s) < 0
         || (fd < 0 ? open_socket(config, &fd, err) : adopt_socket(fd, err)) < 0
@@ -292,8 +292,9 @@ void server_stop(struct server *s, int drain_ms)
 {
     OWN_MEM char *path = json_path(s);
 
-    /* Before anything ends: who looks for the server is not sent to one that is going. */
-    if (s->http && path)
+    /* Before anything ends: who looks for the server is not sent to one that is going. Where a socket
+     * outlives it, the next request starts another. */
+    if (s->http && path && !s->passed)
         unlink(path);
     http_drain(s->http, drain_ms);
     http_stop(s->http);

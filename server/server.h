@@ -34,6 +34,7 @@ struct server {
     double started;             /* unix seconds */
     int lock_fd;                /* DATA/server.lock, held while it runs */
     int no_sandbox;             /* jobs run as the server itself */
+    int passed;                 /* somebody else keeps its socket open, and starts it again */
 };
 
 enum { SERVER_PORT = 8470 };
