@@ -36,6 +36,12 @@ export interface Run {
   version: string; state: string; message: string; created: number; started: number; ended: number;
   archived: boolean; parameters: Record<string, any>; metrics: Metric[]; nodes: number; done: number;
 }
+export interface Trigger { cron?: string; interval_s?: number; start?: number; end?: number }
+export interface Recurring {
+  id: string; project: string; name: string; experiment: string; pipeline: string; version: string; state: string;
+  trigger: Trigger; max_concurrency: number; no_catchup: boolean; last: number; next: number; index: number;
+  message: string;
+}
 export interface Artifact {
   uri: string; size: number; dir: boolean; type?: string; metadata?: any; name?: string;
 }
@@ -99,6 +105,8 @@ const nodePath = (project: string, id: string, node: string) => `${runPath(proje
 const pipelinePath = (project: string, id: string) => `/api/pipelines/${enc(project)}/${enc(id)}`;
 const experimentPath = (project: string, id: string) => `/api/experiments/${enc(project)}/${enc(id)}`;
 
+const recurringPath = (project: string, id: string) => `/api/recurring/${enc(project)}/${enc(id)}`;
+
 interface Asked { text?: string; token?: string; limit?: number; archived?: string }
 
 export interface RunRequest {
@@ -128,6 +136,13 @@ export const api = {
   run: (project: string, id: string) => get(runPath(project, id)) as Promise<Run>,
   start: (doc: RunRequest) => post('/api/runs', doc) as Promise<Run>,
   runDo: (project: string, id: string, what: string) => post(`${runPath(project, id)}/${what}`) as Promise<Run>,
+  recurring: () =>
+    get(`/api/recurring${query({ limit: 1000 })}`) as Promise<{ recurring: Recurring[]; total: number }>,
+  startRecurring: (doc: RunRequest & { trigger: Trigger; max_concurrency: number; no_catchup: boolean }) =>
+    post('/api/recurring', doc) as Promise<Recurring>,
+  recurringDo: (project: string, id: string, what: string) =>
+    post(`${recurringPath(project, id)}/${what}`) as Promise<Recurring>,
+  removeRecurring: (project: string, id: string) => call('DELETE', recurringPath(project, id)),
   removeRun: (project: string, id: string) => call('DELETE', runPath(project, id)),
   watchUrl: (project: string, id: string) => `${runPath(project, id)}/watch`,
   flow: (project: string, id: string) => get(`${runPath(project, id)}/flow`) as Promise<Flow>,
@@ -184,6 +199,13 @@ export const api = {
     call('POST', `/upload/storage/v1/b/${enc(bucket)}/o${query({ uploadType: 'media', name })}`, file,
          file.type || 'application/octet-stream'),
   remove: (bucket: string, name: string) => call('DELETE', objectPath(bucket, name)),
+  /* Bytes of an object; fewer where it ends. */
+  part: async (url: string, from: number, bytes: number) => {
+    const answer = await fetch(url, { headers: { Range: `bytes=${from}-${from + bytes - 1}` }, credentials: 'same-origin' });
+    if (answer.status === 416) return new Uint8Array();
+    if (!answer.ok) throw new ApiError(answer.status, answer.statusText);
+    return new Uint8Array(await answer.arrayBuffer());
+  },
   mediaUrl: (bucket: string, name: string) =>
     `/download/storage/v1/b/${enc(bucket)}/o/${enc(name)}?alt=media`,
   /* The first bytes of something, as text. */

@@ -10,6 +10,7 @@ import { api } from './api';
 import { Machine } from './machine';
 import { OneJob } from './job';
 import { Experiments, OneExperiment, OnePipeline, Pipelines } from './pipelines';
+import { RecurringRuns } from './recurring';
 import { OneRun } from './run';
 import { CompareRuns, Runs } from './runs';
 import { Start } from './start';
@@ -20,6 +21,7 @@ const PAGES = [
   { key: 'r', hash: '#/runs', name: 'Runs' },
   { key: 'p', hash: '#/pipelines', name: 'Pipelines' },
   { key: 'e', hash: '#/experiments', name: 'Experiments' },
+  { key: 'c', hash: '#/recurring', name: 'Recurring' },
   { key: 'b', hash: '#/buckets', name: 'Buckets' },
   { key: 'm', hash: '#/machine', name: 'Machine' },
 ];
@@ -36,6 +38,7 @@ function page(hash: string) {
   if (where === 'pipelines') return <Pipelines />;
   if (where === 'experiments' && parts.length > 1) return <OneExperiment project={parts[0]} id={parts[1]} />;
   if (where === 'experiments') return <Experiments />;
+  if (where === 'recurring') return <RecurringRuns />;
   if (where === 'start' && parts.length > 2)
     return <Start of={parts[0]} project={parts[1]} id={parts[2]} version={parts[3] ?? ''} />;
   if (where === 'buckets' && parts[0]) return <Bucket bucket={parts[0]} path={parts.slice(1).join('/')} />;
@@ -47,7 +50,7 @@ function page(hash: string) {
 function Help({ close }: { close: () => void }) {
   return <dialog open class="help" onClick={close}>
     <p><kbd>g</kbd> then <kbd>j</kbd> jobs, <kbd>r</kbd> runs, <kbd>p</kbd> pipelines,
-      <kbd>e</kbd> experiments, <kbd>b</kbd> buckets, <kbd>m</kbd> machine</p>
+      <kbd>e</kbd> experiments, <kbd>c</kbd> recurring, <kbd>b</kbd> buckets, <kbd>m</kbd> machine</p>
     <p><kbd>j</kbd> <kbd>k</kbd> move, <kbd>Enter</kbd> open, <kbd>/</kbd> filter, <kbd>?</kbd> this</p>
     <p>In a graph: arrows move, <kbd>Enter</kbd> opens or unfolds, <kbd>+</kbd> <kbd>-</kbd> <kbd>0</kbd> zoom</p>
   </dialog>;

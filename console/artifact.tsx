@@ -4,9 +4,10 @@ import { ComponentChildren } from 'preact';
 import { api, Artifact } from './api';
 import { parseCsv } from './buckets';
 import { Markdown } from './markdown';
+import { members } from './tar';
 import { bytes, Empty, Trouble, useLoaded } from './view';
 
-const HEAD_BYTES = 256 * 1024, PICTURE_MAX = 8 << 20, ROWS = 51;
+const HEAD_BYTES = 256 * 1024, PICTURE_MAX = 8 << 20, ROWS = 51, MEMBERS = 200;
 
 export interface Place { project: string; run: string; node: string }
 
@@ -146,10 +147,24 @@ function look(art: Artifact, name: string, at: Place, head: string): ComponentCh
   return <pre>{doc ? JSON.stringify(doc, null, 2) : head}</pre>;
 }
 
-function headOf(art: Artifact, url: string): Promise<string> {
+/* The address of its bytes that takes ranges. */
+function mediaOf(art: Artifact, url: string) {
   const at = /^gs:\/\/([^/]+)\/(.+)$/.exec(art.uri);
-  if (art.dir || !art.size) return Promise.resolve('');
-  return api.head(at ? api.mediaUrl(at[1], at[2]) : url, HEAD_BYTES);
+  return at ? api.mediaUrl(at[1], at[2]) : url;
+}
+
+function Directory({ art, url }: { art: Artifact; url: string }) {
+  const { value, error } = useLoaded(() => members(mediaOf(art, url), MEMBERS), [art.uri, art.size]);
+  const files = (value?.found ?? []).filter((m) => !m.dir);
+  return <><Trouble error={error} />
+    {value && !files.length && <Empty>It is empty.</Empty>}
+    {files.length > 0 && <table class="list members"><tbody>{files.map((m) =>
+      <tr><td>{m.name.replace(/^\.\//, '')}</td><td class="num">{bytes(m.size)}</td></tr>)}</tbody></table>}
+    {value?.more && <p class="faint">and more; the download has all of them</p>}</>;
+}
+
+function headOf(art: Artifact, url: string): Promise<string> {
+  return art.dir || !art.size ? Promise.resolve('') : api.head(mediaOf(art, url), HEAD_BYTES);
 }
 
 const plain = (metadata: any) => Object.entries(metadata ?? {}).filter(([, v]) => typeof v !== 'object');
@@ -168,6 +183,6 @@ export function ArtifactView({ name, art, at }: { name: string; art: Artifact; a
     <Classifier metadata={art.metadata} />
     <Trouble error={error} />
     {value ? look(art, name, at, value) : null}
-    {value === '' && art.dir && <Empty>An archive; download it to look inside.</Empty>}
+    {art.dir && <Directory art={art} url={url} />}
   </div>;
 }

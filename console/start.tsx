@@ -1,6 +1,7 @@
 /* The form that begins a run: of a pipeline, or of an earlier run with other parameters. */
 import { useEffect, useState } from 'preact/hooks';
 import { api, ApiError, Input, RunRequest } from './api';
+import { Clock, ClockFields, NOW, triggerOf } from './recurring';
 import { runLink } from './run';
 import { Empty, Trouble, useLoaded } from './view';
 
@@ -59,6 +60,7 @@ export function Start({ of, project, id, version }: { of: string; project: strin
   const [values, setValues] = useState<Record<string, string>>({});
   const [name, setName] = useState('');
   const [experiment, setExperiment] = useState('');
+  const [clock, setClock] = useState<Clock>(NOW);
   const [fresh, setFresh] = useState(false);
   const [said, setSaid] = useState('');
   const [busy, setBusy] = useState(false);
@@ -81,14 +83,18 @@ export function Start({ of, project, id, version }: { of: string; project: strin
         if (v !== undefined) parameters[i.name] = v;
       }
       const doc: RunRequest = { project, parameters, experiment, no_cache: fresh, ...(name ? { name } : {}) };
-      const inline = async () => api.start({ ...doc, text: await from.text!() });
-      const run = from.request.pipeline
-        ? await api.start({ ...doc, ...from.request }).catch((x: ApiError) => {
+      const trigger = clock.kind ? triggerOf(clock) : null;
+      const send = async (of: Partial<RunRequest>) => trigger
+        ? api.startRecurring({ ...doc, ...of, name: name || from.title, trigger, max_concurrency: Number(clock.most) || 1,
+                               no_catchup: !clock.catchup }).then(() => '#/recurring')
+        : api.start({ ...doc, ...of }).then(runLink);
+      const inline = async () => send({ text: await from.text!() });
+      location.hash = from.request.pipeline
+        ? await send(from.request).catch((x: ApiError) => {
             if (x.status === 404 && from.text) return inline();   // the version is gone, what it said is not
             throw x;
           })
         : await inline();
-      location.hash = runLink(run);
     } catch (x) {
       setSaid((x as Error).message);
       setBusy(false);
@@ -103,6 +109,7 @@ export function Start({ of, project, id, version }: { of: string; project: strin
         <input id="run-experiment" list="experiments" value={experiment} placeholder="Default"
                onInput={(e) => setExperiment(e.currentTarget.value)} />
         <datalist id="experiments">{(known?.experiments ?? []).map((x) => <option value={x.name} />)}</datalist></div>
+      <ClockFields of={clock} change={setClock} />
       {from.inputs.length > 0 && <h2>Parameters</h2>}
       {from.inputs.map((i) => <Field key={i.name} input={i} value={values[i.name] ?? ''}
         change={(v) => setValues({ ...values, [i.name]: v })} />)}

@@ -92,6 +92,8 @@ int recurring_create(struct server *s, const struct recurring_request *q, json_t
 
     if (!q->name || !*q->name || !json_is_object(q->trigger))
         return err_set(err, ERR_INVALID, "a recurring run needs a name and a trigger");
+    if (!q->text && !(q->pipeline && *q->pipeline) && !(q->version && *q->version))
+        return err_set(err, ERR_INVALID, "a recurring run needs a pipeline, or the text of one");
     if ((q->experiment && *q->experiment
              ? experiments_get(s, q->project, q->experiment, &experiment, err)
              : experiments_default(s, q->project, &experiment, err)) < 0)

@@ -2,6 +2,7 @@
 #include "pipelines/schedule.h"
 
 #include <ctype.h>
+#include <math.h>
 #include <string.h>
 #include <strings.h>
 #include <time.h>
@@ -211,22 +212,29 @@ int64_t cron_next(const struct cron *c, int64_t after)
 
 /* ------------------------------------------------------------ triggers */
 
+static const double TIME_MAX = 1e11;    /* some three thousand years: a time in seconds */
+
 int trigger_parse(const json_t *doc, struct trigger *out, struct err *err)
 {
     const json_t *t = json_object_get(doc, "trigger");
     const char *cron = json_string_value(json_object_get(t, "cron"));
     double interval = json_number_value(json_object_get(t, "interval_s"));
+    double start = json_number_value(json_object_get(t, "start"));
+    double end = json_number_value(json_object_get(t, "end"));
     struct trigger s = {
-        .is_cron = cron != NULL, .interval_s = (int64_t)interval,
-        .start = (int64_t)json_number_value(json_object_get(t, "start")),
-        .end = (int64_t)json_number_value(json_object_get(t, "end")),
-        .no_catchup = json_is_true(json_object_get(doc, "no_catchup")),
+        .is_cron = cron != NULL, .no_catchup = json_is_true(json_object_get(doc, "no_catchup")),
     };
 
     if (cron && cron_parse(cron, &s.cron, err) < 0)
         return -(int)err->code;
     if (!cron && !(interval >= 1 && interval <= 1e9))
         return err_set(err, ERR_INVALID, "trigger: takes a cron line, or a period of 1 second or more");
+    if (!(fabs(start) <= TIME_MAX && fabs(end) <= TIME_MAX))
+        return err_set(err, ERR_INVALID, "trigger: start and end are seconds since 1970");
+    if (!cron)
+        s.interval_s = (int64_t)interval;
+    s.start = (int64_t)start;
+    s.end = (int64_t)end;
     if (s.end && s.end < s.start)
         return err_set(err, ERR_INVALID, "trigger: ends before it begins");
     *out = s;

@@ -1,4 +1,5 @@
-/* protocols/native_runs.c - /api/runs: runs of pipelines, begun, looked at, asked for things */
+/* protocols/native_runs.c - /api/runs, /api/recurring: runs of pipelines, begun now or by the clock,
+ * looked at, asked for things */
 #include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -7,6 +8,7 @@
 #include "base/json.h"
 #include "pipelines/catalog.h"
 #include "pipelines/runs.h"
+#include "pipelines/schedule.h"
 #include "protocols/native.h"
 #include "server/jobs.h"
 #include "server/scalars.h"
@@ -65,7 +67,8 @@ static int create_run(struct request *q, struct err *err)
     return respond_json(q, 201, run);
 }
 
-static int list_runs(struct request *q, struct err *err)
+/* {KEY: a page of documents, "next", "total"} */
+static int list(struct request *q, const struct rows_kind *kind, const char *key, struct err *err)
 {
     const char *named = request_query(q, "project"), *limit = request_query(q, "limit");
     const char *state = request_query(q, "state"), *archived = request_query(q, "archived");
@@ -83,10 +86,15 @@ static int list_runs(struct request *q, struct err *err)
     int64_t total;
 
     if ((query.project && request_allows(q, query.project, err) < 0) ||
-        rows_list(request_server(q), &rows_runs, &query, &rows, &next, &total, err) < 0)
+        rows_list(request_server(q), kind, &query, &rows, &next, &total, err) < 0)
         return -(int)err->code;
-    return respond_json(q, 200, json_pack("{s:o, s:s, s:I}", "runs", rows, "next", next, "total",
+    return respond_json(q, 200, json_pack("{s:o, s:s, s:I}", key, rows, "next", next, "total",
                                           (json_int_t)total));
+}
+
+static int list_runs(struct request *q, struct err *err)
+{
+    return list(q, &rows_runs, "runs", err);
 }
 
 static int get_run(struct request *q, struct err *err)
@@ -395,6 +403,89 @@ static int show_page(struct request *q, struct err *err)
     return send_artifact(q, "text/html; charset=utf-8", err);
 }
 
+/* ------------------------------------------------------------ recurring runs */
+
+/* {"name", "trigger": {"cron" | "interval_s", "start"?, "end"?}, "pipeline" and "version"? or "text",
+ *  "parameters"?, "experiment"?, "max_concurrency"?, "no_catchup"?, "disabled"?} */
+static int create_recurring(struct request *q, struct err *err)
+{
+    OWN_JSON json_t *doc = NULL, *experiment = NULL;
+    const char *project;
+    json_t *made;
+
+    if (request_json(q, &doc, err) < 0 ||
+        native_project(q, json_string_value(json_object_get(doc, "project")), &project, err) < 0 ||
+        experiment_of(request_server(q), project, text_of(doc, "experiment"), &experiment, err) < 0)
+        return -(int)err->code;
+    const char *pipeline = text_of(doc, "pipeline"), *version = text_of(doc, "version");
+    const json_t *text = json_object_get(doc, "text"), *given = json_object_get(doc, "parameters");
+    const struct recurring_request r = {
+        .project = project, .name = text_of(doc, "name"),
+        .description = text_of(doc, "description"),
+        .experiment = json_string_value(json_object_get(experiment, "id")),
+        .pipeline = *pipeline ? pipeline : NULL, .version = *version ? version : NULL,
+        .text = json_string_value(text), .text_n = json_string_length(text),
+        .parameters = json_is_object(given) ? given : NULL,
+        .trigger = json_object_get(doc, "trigger"), .api = "native",
+        .max_concurrency = (int)whole_of(doc, "max_concurrency"),
+        .no_catchup = json_is_true(json_object_get(doc, "no_catchup")),
+        .disabled = json_is_true(json_object_get(doc, "disabled")),
+        .no_cache = json_is_true(json_object_get(doc, "no_cache")),
+        .host_files = !request_project(q),
+    };
+    if (recurring_create(request_server(q), &r, &made, err) < 0)
+        return -(int)err->code;
+    return respond_json(q, 201, made);
+}
+
+static int list_recurring(struct request *q, struct err *err)
+{
+    return list(q, &rows_recurring, "recurring", err);
+}
+
+static int get_recurring(struct request *q, struct err *err)
+{
+    struct run_name r;
+    json_t *doc;
+
+    if (run_of(q, &r, err) < 0 ||
+        recurring_get(request_server(q), r.project, r.id, &doc, err) < 0)
+        return -(int)err->code;
+    return respond_json(q, 200, doc);
+}
+
+static int set_recurring(struct request *q, bool on, struct err *err)
+{
+    struct run_name r;
+
+    if (run_of(q, &r, err) < 0 ||
+        recurring_enable(request_server(q), r.project, r.id, on, err) < 0)
+        return -(int)err->code;
+    return get_recurring(q, err);
+}
+
+static int enable_recurring(struct request *q, struct err *err)
+{
+    return set_recurring(q, true, err);
+}
+
+static int disable_recurring(struct request *q, struct err *err)
+{
+    return set_recurring(q, false, err);
+}
+
+static int delete_recurring(struct request *q, struct err *err)
+{
+    struct run_name r;
+
+    if (run_of(q, &r, err) < 0 ||
+        recurring_delete(request_server(q), r.project, r.id, err) < 0)
+        return -(int)err->code;
+    return respond_empty(q, 204);
+}
+
+#define RECURRING "/api/recurring/{project}/{id}"
+
 static const struct http_route routes[] = {
     { "GET", "/api/runs", HTTP_WAITS, list_runs, NULL },
     { "POST", "/api/runs", HTTP_WAITS, create_run, NULL },
@@ -416,6 +507,12 @@ static const struct http_route routes[] = {
     { "GET", "/api/runs/{project}/{id}/text", HTTP_WAITS, get_text, NULL },
     { "GET", "/api/runs/{project}/{id}/nodes/{node}/artifacts/{name}", HTTP_WAITS, get_artifact,
       NULL },
+    { "GET", "/api/recurring", HTTP_WAITS, list_recurring, NULL },
+    { "POST", "/api/recurring", HTTP_WAITS, create_recurring, NULL },
+    { "GET", RECURRING, HTTP_WAITS, get_recurring, NULL },
+    { "DELETE", RECURRING, HTTP_WAITS, delete_recurring, NULL },
+    { "POST", RECURRING "/enable", HTTP_WAITS, enable_recurring, NULL },
+    { "POST", RECURRING "/disable", HTTP_WAITS, disable_recurring, NULL },
     { 0 }
 };
 

@@ -15,6 +15,7 @@ pytestmark = pytest.mark.skipif(not CHROMIUM, reason="no Chromium here")
 QUIET = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
          "--disable-background-networking", "--disable-component-update"]
 expect = playwright.expect
+expect.set_options(timeout=60000)
 
 UI = {"outputs": [
     {"type": "markdown", "storage": "inline",
@@ -65,6 +66,7 @@ spec:
       - {name: mlpipeline-metrics, path: /tmp/metrics.json}
       - {name: table, path: /tmp/table.csv}
       - {name: page, path: /tmp/page.html}
+      - {name: folder, path: /tmp/folder}
     script:
       image: alpine
       command: [sh]
@@ -73,6 +75,9 @@ spec:
         printf '{"metrics": [{"name": "accuracy", "numberValue": %s}]}' \\
           '{{workflow.parameters.rate}}' > /tmp/metrics.json
         printf 'name,number\\nada,1\\n' > /tmp/table.csv
+        mkdir -p /tmp/folder/LONG
+        head -c 100000 /dev/zero > /tmp/folder/LONG/big
+        echo small > /tmp/folder/tail
         for i in 1 2 3 4; do echo "{\\"step\\": $i, \\"loss\\": $i}" >> /tmp/metrics.jsonl; done
         cat > /tmp/page.html <<'END'
         PAGE
@@ -80,7 +85,7 @@ spec:
         cat > /tmp/ui.json <<'END'
         DOCUMENT
         END
-""".replace("PAGE", HTML).replace("DOCUMENT", json.dumps(UI))
+""".replace("PAGE", HTML).replace("DOCUMENT", json.dumps(UI)).replace("LONG", "long" * 30)
 
 TYPED = """
 pipelineInfo: {name: typed}
@@ -160,7 +165,7 @@ def opened(browser, server, **how):
     page.on("pageerror", lambda e: page.thrown.append(str(e)))
     page.goto(f"{server.address}/#token={server.token}")
     page.wait_for_selector("h1:has-text('Jobs')")
-    page.set_default_timeout(20000)
+    page.set_default_timeout(60000)
     return page
 
 
@@ -187,7 +192,7 @@ def box(page, name):
 
 
 def has_phase(page, name, phase):
-    expect(box(page, name)).to_have_class(re.compile(rf"\b{phase}\b"), timeout=20000)
+    expect(box(page, name)).to_have_class(re.compile(rf"\b{phase}\b"))
 
 
 def test_from_the_upload_to_green_and_two_runs_compared(page, server, screens, tmp_path):
@@ -245,6 +250,40 @@ def test_from_the_upload_to_green_and_two_runs_compared(page, server, screens, t
     expect(page.locator("tr", has_text="accuracy")).to_contain_text("0.1")
     page.wait_for_selector(".u-legend:has-text('second')")
     page.screenshot(path=screens / "compare-runs.png", full_page=True)
+    recur(page, server, screens)
+
+
+def recur(page, server, screens):
+    """The same pipeline by the clock: made in the form, switched off and on, removed."""
+    page.click("nav >> text=Pipelines")
+    page.click("td >> text=Create run")
+    page.fill("#run-name", "mornings")
+    page.select_option("#run-when", "period")
+    page.fill("#run-period", "soon")
+    page.click("button:has-text('Start')")
+    page.wait_for_selector(".trouble:has-text('soon')")
+    page.select_option("#run-when", "cron")
+    page.fill("#run-cron", "0 0 9 1 1 *")
+    page.fill("#run-most", "2")
+    page.uncheck("#run-catchup")
+    page.screenshot(path=screens / "create-recurring.png", full_page=True)
+    page.click("button:has-text('Start')")
+    page.wait_for_selector("h1:has-text('Recurring runs')")
+    row = page.locator("tr", has_text="mornings")
+    for part in ("0 0 9 1 1 *", "left out"):
+        expect(row).to_contain_text(part)
+    expect(row.locator(".state")).to_have_text("enabled")
+    (made,) = server.json("GET", "/api/recurring")["recurring"]
+    assert (made["max_concurrency"], made["no_catchup"], made["next"] > 0) == (2, True, True)
+    page.screenshot(path=screens / "recurring.png")
+    row.get_by_role("button", name="disable mornings").click()
+    expect(row.locator(".state")).to_have_text("disabled")
+    row.get_by_role("button", name="enable mornings").click()
+    expect(row.locator(".state")).to_have_text("enabled")
+    page.once("dialog", lambda d: d.accept())
+    row.get_by_role("button", name="delete mornings").click()
+    expect(row).to_have_count(0)
+    assert not server.json("GET", "/api/recurring")["recurring"]
 
 
 def test_loops_and_retries_unfold_and_keys_move(page, server, screens):
@@ -284,6 +323,10 @@ def test_what_a_step_left_is_shown_and_its_scripts_do_not_run(page, server, scre
     page.wait_for_selector(".roc .curve")
     page.wait_for_selector(".markdown h3:has-text('Well done')")
     page.wait_for_selector(".csv td:has-text('ada')")
+    inside = page.locator(".members tr")                # what a directory holds, by its headers
+    expect(inside).to_have_count(2)
+    expect(inside.filter(has_text="long" * 30 + "/big")).to_contain_text("100.0 kB")
+    expect(inside.filter(has_text="tail")).to_contain_text("6 B")
     page.wait_for_selector("td:has-text('accuracy')")
     page.wait_for_selector(".panel .plot canvas")       # the numbers that it left in its files
     frame = page.frame_locator("iframe[title=page]")

@@ -268,7 +268,9 @@ JUNK = [b"", b"null", b"[]", b"5", b'"x"', b"{", b'{"metrics": 5}', b'{"metrics"
         b'{"trigger": {"cron_schedule": {"cron": 5}}, "pipeline_spec": {}}',
         b'{"trigger": {"periodic_schedule": {"interval_second": "x", "start_time": "soon"}}}',
         b'{"runtime_config": {"parameters": []}, "pipeline_version_reference": []}',
-        b'{"pipeline": {}, "pipeline_version": {"package_url": []}}']
+        b'{"pipeline": {}, "pipeline_version": {"package_url": []}}',
+        b'{"name": "x", "text": "a: b", "trigger": {"interval_s": 1e300, "start": -1e300}}',
+        b'{"name": "x", "trigger": {"cron": "@hourly"}, "max_concurrency": 1e300}']
 
 
 def test_no_body_is_more_than_the_server_can_refuse(served):
@@ -279,7 +281,7 @@ def test_no_body_is_more_than_the_server_can_refuse(served):
     calls += [("POST", f"{BASE}/{p}") for p in (
         "pipelines", "pipelines/create", "pipelines/x/versions", "experiments", "runs",
         "recurringruns", f"pipelines/{made}/versions", "runs/x:terminate")]
-    calls += [("PATCH", f"{BASE}/pipelines/{made}")]
+    calls += [("PATCH", f"{BASE}/pipelines/{made}"), ("POST", "/api/recurring")]
     for method, path in calls:
         for body in JUNK:
             status, _, answer = served.call(method, path, body,
