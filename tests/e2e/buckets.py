@@ -115,7 +115,7 @@ class SmallDisk(Server):
         super().__init__(muster, folder)
         self.folder, self.size = Path(folder), size
 
-    def start(self, *args, wait=20):
+    def start(self, *args, wait=120):
         self.folder.mkdir(parents=True)
         mine = [] if os.getuid() == 0 else ["--map-root-user"]
         self.log = open(f"{self.folder}.log", "ab")

@@ -17,7 +17,9 @@ import urllib.parse
 from pathlib import Path
 
 import pytest
-from hosts import die_with_parent
+from hosts import die_with_parent, wait_for
+
+ENDED = ("succeeded", "failed", "cancelled")
 
 
 class Server:
@@ -29,7 +31,7 @@ class Server:
         self.process = None
         self.address = None
 
-    def start(self, *args, wait=20):
+    def start(self, *args, wait=120):
         """Returns when it answers. Further arguments are for this start alone."""
         self.data_dir.parent.mkdir(parents=True, exist_ok=True)
         self.log = open(self.data_dir.parent / f"{self.data_dir.name}.log", "ab")
@@ -57,7 +59,7 @@ class Server:
         """All that it printed."""
         return (self.data_dir.parent / f"{self.data_dir.name}.log").read_text(errors="replace")
 
-    def stop(self, wait=20):
+    def stop(self, wait=120):
         """SIGTERM, and its exit code."""
         if self.process is None:
             return None
@@ -106,7 +108,7 @@ class Server:
         pairs = (p.split("=", 1) for p in shown.split("\0") if "=" in p)
         return {k: v for k, v in pairs if k in names}
 
-    def call(self, method, path, body=None, token=None, headers=None, timeout=60):
+    def call(self, method, path, body=None, token=None, headers=None, timeout=120):
         """(status, headers, bytes). The server's own token unless another, or "" for none."""
         at = urllib.parse.urlsplit(self.address)
         kind = http.client.HTTPSConnection if at.scheme == "https" else http.client.HTTPConnection
@@ -128,6 +130,20 @@ class Server:
         status, _, text = self.call(method, path, body, **kw)
         assert 200 <= status < 300, f"{method} {path}: {status} {text[:2000]!r}"
         return json.loads(text) if text else None
+
+    def reach(self, name, *states, project="default", token=None):
+        """The job, once it is in one of these states, of all that end it unless some are named."""
+        def look():
+            return self.json("GET", f"/api/jobs/{project}/{name}", token=token)
+
+        job = wait_for(lambda: (j := look())["state"] in (*states, *ENDED) and j,
+                       why=lambda: str(look()))
+        assert job["state"] in (states or ENDED), job
+        return job
+
+    def work(self, job, attempt=1):
+        """The folder that a job runs in."""
+        return self.data_dir / f"jobs/{job['uid']}/{attempt}/work"
 
     def __enter__(self):
         return self if self.process else self.start()

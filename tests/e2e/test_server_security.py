@@ -7,20 +7,19 @@ import time
 import urllib.parse
 
 import pytest
+from hosts import wait_for
 from server import Server
 
 
-def talk(server, data, timeout=20, wait=True):
+def talk(server, data, timeout=120, wait=True):
     """Raw bytes to the server; what it answers until it closes."""
     with socket.create_connection(("127.0.0.1", server.port), timeout=timeout) as s:
-        s.sendall(data)
-        if not wait:
-            return b""
         out = b""
         try:
-            while piece := s.recv(65536):
+            s.sendall(data)
+            while wait and (piece := s.recv(65536)):
                 out += piece
-        except ConnectionResetError:
+        except ConnectionError:         # it hung up first
             pass
         return out
 
@@ -104,7 +103,7 @@ def test_a_removed_token_is_nobodys_at_once(server, other, muster):
     (row,) = json.loads(muster("project", "token", "list", "--project", "other-team", "--json",
                                env=server.env).stdout)["tokens"]
     # on a connection that has proved itself before
-    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as s:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as s:
         ask = f"GET /api/whoami HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {other}\r\n\r\n".encode()
         s.sendall(ask)
         assert s.recv(65536).startswith(b"HTTP/1.1 200")
@@ -144,13 +143,10 @@ def test_path_traversal(server, path):
 
 def test_a_jobs_links_lead_nowhere(server):
     """A job may leave links to what the server can read; its files are served, links are not."""
-    job = server.json("POST", "/api/jobs", {"name": "links", "spec": {"kind": "command", "command": [
+    server.json("POST", "/api/jobs", {"name": "links", "spec": {"kind": "command", "command": [
         "sh", "-c", "echo fine > fine; ln -s /etc/passwd link; ln -s ../../../../token up; "
                     "ln -s / root; mkdir d; ln -s /etc d/etc"]}})
-    until = time.monotonic() + 60
-    while server.json("GET", "/api/jobs/default/links")["state"] not in ("succeeded", "failed"):
-        assert time.monotonic() < until, job
-        time.sleep(0.05)
+    server.reach("links")
     names = [f["path"] for f in server.json("GET", "/api/jobs/default/links/files")["files"]]
     assert "fine" in names and "link" not in names and not any("etc" in n for n in names)
     assert server.call("GET", "/api/jobs/default/links/files/fine")[2] == b"fine\n"
@@ -217,7 +213,7 @@ def test_slow_loris(muster, tmp_path):
         for s in slow:
             s.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX: ")
         gone = 0
-        while time.monotonic() < began + 6 and gone < len(slow):
+        while time.monotonic() < began + 60 and gone < len(slow):
             assert alive(server)
             gone = 0
             for s in slow:
@@ -242,7 +238,7 @@ def test_a_body_that_never_comes(muster, tmp_path):
         began = time.monotonic()
         answer = talk(server, f"PUT /api/projects/default/config/a HTTP/1.1\r\nHost: localhost\r\nAuthorization: "
                               f"Bearer {server.token}\r\nContent-Length: 100\r\n\r\nx".encode())
-        assert answer == b"" and time.monotonic() - began < 10
+        assert answer == b"" and time.monotonic() - began < 30
 
 
 def rss_kb(server):
@@ -253,7 +249,7 @@ def rss_kb(server):
 def test_1_gb_header(server):
     """Cut off after a few kilobytes; its memory stays as it was."""
     before = rss_kb(server)
-    with socket.create_connection(("127.0.0.1", server.port), timeout=20) as s:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=120) as s:
         sent = 0
         try:
             s.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX: ")
@@ -288,8 +284,7 @@ def test_giant_body(server):
         except OSError:
             pass
         assert sent < 200
-    time.sleep(0.5)
-    assert alive(server) and rss_kb(server) < 60 << 10
+    wait_for(lambda: alive(server) and rss_kb(server) < 60 << 10)
     # without a token not a byte of it is kept
     answer = talk(server, b"POST /api/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000000\r\n\r\n")
     assert status(answer) == 401
@@ -360,17 +355,13 @@ def test_a_session_ends_at_log_out_and_with_its_token(server, other, muster):
     assert server.call("GET", "/api/whoami", token="", headers=theirs)[0] == 401
 
 
-TELL = "import os, time; print(os.environ['MUSTER_TOKEN'], flush=True); time.sleep(60)"
+TELL = "import os, time; print(os.environ['MUSTER_TOKEN'], flush=True); time.sleep(600)"
 
 
 def job_token(server, name):
     server.json("POST", "/api/jobs", {"name": name, "spec": {
         "kind": "command", "command": ["python3", "-c", TELL], "resources": {"cpu": 0.1}}})
-    until = time.monotonic() + 30
-    while not (lines := server.json("GET", f"/api/jobs/default/{name}/logs")["lines"]):
-        assert time.monotonic() < until
-        time.sleep(0.05)
-    return lines[0]["text"]
+    return wait_for(lambda: server.json("GET", f"/api/jobs/default/{name}/logs")["lines"])[0]["text"]
 
 
 def test_a_jobs_token_reaches_buckets_and_its_own_and_ends_with_the_job(server):
@@ -397,10 +388,7 @@ def test_a_jobs_token_reaches_buckets_and_its_own_and_ends_with_the_job(server):
     server.start()              # the job goes on, and so does its token
     assert server.call("GET", "/api/whoami", token=token)[0] == 200
     server.json("POST", "/api/jobs/default/one/cancel")
-    until = time.monotonic() + 30
-    while server.json("GET", "/api/jobs/default/one")["state"] != "cancelled":
-        assert time.monotonic() < until
-        time.sleep(0.02)
+    server.reach("one", "cancelled")
     assert server.call("GET", "/api/whoami", token=token)[0] == 401
     assert server.call("GET", "/storage/v1/b/of-the-project/o", token=token)[0] == 401
     assert server.call("GET", "/storage/v1/b/of-the-project/o", token=neighbour)[0] == 200
@@ -436,12 +424,11 @@ def test_what_is_served_may_not_act_in_a_browser(server):
 def test_connections_have_a_limit(muster, tmp_path):
     with Server(muster, tmp_path / "data", "--connections", 20, "--per-host", 10) as server:
         held = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(10)]
-        time.sleep(0.2)
-        assert talk(server, b"").startswith(b"HTTP/1.1 503")
+        ask = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+        wait_for(lambda: status(talk(server, ask)) == 503)
         for s in held:
             s.close()
-        time.sleep(0.2)
-        assert alive(server)
+        wait_for(lambda: status(talk(server, ask)) == 200)
 
 
 def test_the_token_file_may_be_read_by_its_owner_alone(server):
