@@ -48,6 +48,32 @@ struct kfp_listing {
  * oldest come first where nothing is said, as there. */
 int kfp_list(struct request *q, const struct kfp_listing *l, struct err *err);
 
+/* ------------------------------------------------------------ verbs */
+
+/* {}, unless `rc` says that it failed. */
+int kfp_done(struct request *q, int rc);
+
+/* Answers with the one that the path's "id" names. */
+int kfp_get(struct request *q,
+            int (*get)(struct server *s, const char *project, const char *id, json_t **out,
+                       struct err *err),
+            json_t *(*each)(struct request *q, const json_t *row), struct err *err);
+
+/* Handlers, of what the path's "id" names; they answer {}. A pipeline is deleted with its versions,
+ * whatever `cascade` says: the SDK has no word for it. */
+int kfp_pipeline_delete(struct request *q, struct err *err);
+int kfp_experiment_archive(struct request *q, struct err *err);
+int kfp_experiment_unarchive(struct request *q, struct err *err);
+int kfp_experiment_delete(struct request *q, struct err *err);
+int kfp_run_terminate(struct request *q, struct err *err);
+int kfp_run_retry(struct request *q, struct err *err);
+int kfp_run_archive(struct request *q, struct err *err);
+int kfp_run_unarchive(struct request *q, struct err *err);
+int kfp_run_delete(struct request *q, struct err *err);
+int kfp_recurring_enable(struct request *q, struct err *err);
+int kfp_recurring_disable(struct request *q, struct err *err);
+int kfp_recurring_delete(struct request *q, struct err *err);
+
 /* ------------------------------------------------------------ uploads */
 
 /* The form of an upload: the bytes of its file, and what that is called. */

@@ -201,18 +201,7 @@ static int list_pipelines(struct request *q, struct err *err)
 
 static int get_pipeline(struct request *q, struct err *err)
 {
-    OWN_JSON json_t *doc = NULL;
-
-    if (pipelines_get(request_server(q), request_project(q), request_arg(q, "id"), &doc, err) < 0)
-        return -(int)err->code;
-    return respond_json(q, 200, pipeline_json(q, doc));
-}
-
-static int delete_pipeline(struct request *q, struct err *err)
-{
-    if (pipelines_delete(request_server(q), request_project(q), request_arg(q, "id"), err) < 0)
-        return -(int)err->code;
-    return respond_json(q, 200, json_object());
+    return kfp_get(q, pipelines_get, pipeline_json, err);
 }
 
 static int answer_template(struct request *q, const char *version, struct err *err)
@@ -237,10 +226,8 @@ static int get_template(struct request *q, struct err *err)
 
 static int set_default(struct request *q, struct err *err)
 {
-    if (pipelines_default(request_server(q), request_project(q), request_arg(q, "id"),
-                          request_arg(q, "version"), err) < 0)
-        return -(int)err->code;
-    return respond_json(q, 200, json_object());
+    return kfp_done(q, pipelines_default(request_server(q), request_project(q),
+                                         request_arg(q, "id"), request_arg(q, "version"), err));
 }
 
 /* ------------------------------------------------------------ versions */
@@ -275,9 +262,8 @@ static int get_version_template(struct request *q, struct err *err)
 
 static int delete_version(struct request *q, struct err *err)
 {
-    if (versions_delete(request_server(q), request_project(q), request_arg(q, "id"), err) < 0)
-        return -(int)err->code;
-    return respond_json(q, 200, json_object());
+    return kfp_done(q, versions_delete(request_server(q), request_project(q),
+                                       request_arg(q, "id"), err));
 }
 
 /* ------------------------------------------------------------ experiments */
@@ -303,34 +289,7 @@ static int list_experiments(struct request *q, struct err *err)
 
 static int get_experiment(struct request *q, struct err *err)
 {
-    OWN_JSON json_t *doc = NULL;
-
-    if (experiments_get(request_server(q), request_project(q), request_arg(q, "id"), &doc, err) < 0)
-        return -(int)err->code;
-    return respond_json(q, 200, experiment_json(q, doc));
-}
-
-static int archive_experiment(struct request *q, struct err *err)
-{
-    if (experiments_archive(request_server(q), request_project(q), request_arg(q, "id"), true,
-                            err) < 0)
-        return -(int)err->code;
-    return respond_json(q, 200, json_object());
-}
-
-static int unarchive_experiment(struct request *q, struct err *err)
-{
-    if (experiments_archive(request_server(q), request_project(q), request_arg(q, "id"), false,
-                            err) < 0)
-        return -(int)err->code;
-    return respond_json(q, 200, json_object());
-}
-
-static int delete_experiment(struct request *q, struct err *err)
-{
-    if (experiments_delete(request_server(q), request_project(q), request_arg(q, "id"), err) < 0)
-        return -(int)err->code;
-    return respond_json(q, 200, json_object());
+    return kfp_get(q, experiments_get, experiment_json, err);
 }
 
 static const struct http_route routes[] = {
@@ -340,7 +299,7 @@ static const struct http_route routes[] = {
     { "GET", BASE "/pipelines", HTTP_WAITS, list_pipelines, NULL },
     { "POST", BASE "/pipelines", HTTP_WAITS, create_pipeline, NULL },
     { "GET", BASE "/pipelines/{id}", HTTP_WAITS, get_pipeline, NULL },
-    { "DELETE", BASE "/pipelines/{id}", HTTP_WAITS, delete_pipeline, NULL },
+    { "DELETE", BASE "/pipelines/{id}", HTTP_WAITS, kfp_pipeline_delete, NULL },
     { "GET", BASE "/pipelines/{id}/templates", HTTP_WAITS, get_template, NULL },
     { "POST", BASE "/pipelines/{id}/default_version/{version}", HTTP_WAITS, set_default, NULL },
     { "GET", BASE "/pipeline_versions", HTTP_WAITS, list_versions, NULL },
@@ -351,9 +310,9 @@ static const struct http_route routes[] = {
     { "GET", BASE "/experiments", HTTP_WAITS, list_experiments, NULL },
     { "POST", BASE "/experiments", HTTP_WAITS, create_experiment, NULL },
     { "GET", BASE "/experiments/{id}", HTTP_WAITS, get_experiment, NULL },
-    { "DELETE", BASE "/experiments/{id}", HTTP_WAITS, delete_experiment, NULL },
-    { "POST", BASE "/experiments/{id}:archive", HTTP_WAITS, archive_experiment, NULL },
-    { "POST", BASE "/experiments/{id}:unarchive", HTTP_WAITS, unarchive_experiment, NULL },
+    { "DELETE", BASE "/experiments/{id}", HTTP_WAITS, kfp_experiment_delete, NULL },
+    { "POST", BASE "/experiments/{id}:archive", HTTP_WAITS, kfp_experiment_archive, NULL },
+    { "POST", BASE "/experiments/{id}:unarchive", HTTP_WAITS, kfp_experiment_unarchive, NULL },
     { 0 }
 };
 

@@ -260,40 +260,6 @@ static int get_run(struct request *q, struct err *err)
     return answer_run(q, run, err);
 }
 
-/* The calls that ask for something and answer {}. */
-static int done(struct request *q, int rc)
-{
-    return rc < 0 ? rc : respond_json(q, 200, json_object());
-}
-
-static int terminate_run(struct request *q, struct err *err)
-{
-    return done(q, runs_terminate(request_server(q), request_project(q), request_arg(q, "id"),
-                                  "user", err));
-}
-
-static int retry_run(struct request *q, struct err *err)
-{
-    return done(q, runs_retry(request_server(q), request_project(q), request_arg(q, "id"), err));
-}
-
-static int archive_run(struct request *q, struct err *err)
-{
-    return done(q, runs_archive(request_server(q), request_project(q), request_arg(q, "id"), true,
-                                err));
-}
-
-static int unarchive_run(struct request *q, struct err *err)
-{
-    return done(q, runs_archive(request_server(q), request_project(q), request_arg(q, "id"), false,
-                                err));
-}
-
-static int delete_run(struct request *q, struct err *err)
-{
-    return done(q, runs_delete(request_server(q), request_project(q), request_arg(q, "id"), err));
-}
-
 /* ------------------------------------------------------------ metrics */
 
 /* Kubeflow's rule, [a-z]([-a-z0-9]{0,62}[a-z0-9])?, and a number. */
@@ -512,49 +478,27 @@ static int list_jobs(struct request *q, struct err *err)
 
 static int get_job(struct request *q, struct err *err)
 {
-    OWN_JSON json_t *doc = NULL;
-
-    if (recurring_get(request_server(q), request_project(q), request_arg(q, "id"), &doc, err) < 0)
-        return -(int)err->code;
-    return respond_json(q, 200, job_json(q, doc));
-}
-
-static int enable_job(struct request *q, struct err *err)
-{
-    return done(q, recurring_enable(request_server(q), request_project(q), request_arg(q, "id"),
-                                    true, err));
-}
-
-static int disable_job(struct request *q, struct err *err)
-{
-    return done(q, recurring_enable(request_server(q), request_project(q), request_arg(q, "id"),
-                                    false, err));
-}
-
-static int delete_job(struct request *q, struct err *err)
-{
-    return done(q, recurring_delete(request_server(q), request_project(q), request_arg(q, "id"),
-                                    err));
+    return kfp_get(q, recurring_get, job_json, err);
 }
 
 static const struct http_route routes[] = {
     { "GET", BASE "/runs", HTTP_WAITS, list_runs, NULL },
     { "POST", BASE "/runs", HTTP_WAITS, create_run, NULL },
     { "GET", BASE "/runs/{id}", HTTP_WAITS, get_run, NULL },
-    { "DELETE", BASE "/runs/{id}", HTTP_WAITS, delete_run, NULL },
-    { "POST", BASE "/runs/{id}/terminate", HTTP_WAITS, terminate_run, NULL },
-    { "POST", BASE "/runs/{id}/retry", HTTP_WAITS, retry_run, NULL },
-    { "POST", BASE "/runs/{id}:archive", HTTP_WAITS, archive_run, NULL },
-    { "POST", BASE "/runs/{id}:unarchive", HTTP_WAITS, unarchive_run, NULL },
+    { "DELETE", BASE "/runs/{id}", HTTP_WAITS, kfp_run_delete, NULL },
+    { "POST", BASE "/runs/{id}/terminate", HTTP_WAITS, kfp_run_terminate, NULL },
+    { "POST", BASE "/runs/{id}/retry", HTTP_WAITS, kfp_run_retry, NULL },
+    { "POST", BASE "/runs/{id}:archive", HTTP_WAITS, kfp_run_archive, NULL },
+    { "POST", BASE "/runs/{id}:unarchive", HTTP_WAITS, kfp_run_unarchive, NULL },
     { "POST", BASE "/runs/{id}:reportMetrics", HTTP_WAITS, report_metrics, NULL },
     { "GET", BASE "/runs/{id}/nodes/{node}/artifacts/{name}:read", HTTP_WAITS, read_artifact,
       NULL },
     { "GET", BASE "/jobs", HTTP_WAITS, list_jobs, NULL },
     { "POST", BASE "/jobs", HTTP_WAITS, create_job, NULL },
     { "GET", BASE "/jobs/{id}", HTTP_WAITS, get_job, NULL },
-    { "DELETE", BASE "/jobs/{id}", HTTP_WAITS, delete_job, NULL },
-    { "POST", BASE "/jobs/{id}/enable", HTTP_WAITS, enable_job, NULL },
-    { "POST", BASE "/jobs/{id}/disable", HTTP_WAITS, disable_job, NULL },
+    { "DELETE", BASE "/jobs/{id}", HTTP_WAITS, kfp_recurring_delete, NULL },
+    { "POST", BASE "/jobs/{id}/enable", HTTP_WAITS, kfp_recurring_enable, NULL },
+    { "POST", BASE "/jobs/{id}/disable", HTTP_WAITS, kfp_recurring_disable, NULL },
     { 0 }
 };
 

@@ -36,11 +36,6 @@ static int get_health(struct request *q, struct err *err)
                                           "database"));
 }
 
-static int done(struct request *q, int rc)
-{
-    return rc < 0 ? rc : respond_json(q, 200, json_object());
-}
-
 /* ------------------------------------------------------------ documents */
 
 static json_t *tags_json(const json_t *doc)
@@ -243,11 +238,7 @@ static int list_pipelines(struct request *q, struct err *err)
 
 static int get_pipeline(struct request *q, struct err *err)
 {
-    OWN_JSON json_t *doc = NULL;
-
-    if (pipelines_get(request_server(q), request_project(q), request_arg(q, "id"), &doc, err) < 0)
-        return -(int)err->code;
-    return respond_json(q, 200, pipeline_json(q, doc));
+    return kfp_get(q, pipelines_get, pipeline_json, err);
 }
 
 static int get_by_name(struct request *q, struct err *err)
@@ -284,13 +275,6 @@ static int patch_pipeline(struct request *q, struct err *err)
                         err) < 0)
         return -(int)err->code;
     return respond_json(q, 200, pipeline_json(q, doc));
-}
-
-/* With its versions, whatever `cascade` says: the SDK has no word for it. */
-static int delete_pipeline(struct request *q, struct err *err)
-{
-    return done(q, pipelines_delete(request_server(q), request_project(q), request_arg(q, "id"),
-                                    err));
 }
 
 /* ------------------------------------------------------------ versions */
@@ -367,7 +351,8 @@ static int delete_version(struct request *q, struct err *err)
 
     if (version_of(q, &doc, err) < 0)
         return -(int)err->code;
-    return done(q, versions_delete(request_server(q), request_project(q), text_of(doc, "id"), err));
+    return kfp_done(q, versions_delete(request_server(q), request_project(q), text_of(doc, "id"),
+                                       err));
 }
 
 /* ------------------------------------------------------------ experiments */
@@ -393,29 +378,7 @@ static int list_experiments(struct request *q, struct err *err)
 
 static int get_experiment(struct request *q, struct err *err)
 {
-    OWN_JSON json_t *doc = NULL;
-
-    if (experiments_get(request_server(q), request_project(q), request_arg(q, "id"), &doc, err) < 0)
-        return -(int)err->code;
-    return respond_json(q, 200, experiment_json(q, doc));
-}
-
-static int archive_experiment(struct request *q, struct err *err)
-{
-    return done(q, experiments_archive(request_server(q), request_project(q),
-                                       request_arg(q, "id"), true, err));
-}
-
-static int unarchive_experiment(struct request *q, struct err *err)
-{
-    return done(q, experiments_archive(request_server(q), request_project(q),
-                                       request_arg(q, "id"), false, err));
-}
-
-static int delete_experiment(struct request *q, struct err *err)
-{
-    return done(q, experiments_delete(request_server(q), request_project(q), request_arg(q, "id"),
-                                      err));
+    return kfp_get(q, experiments_get, experiment_json, err);
 }
 
 static const struct http_route routes[] = {
@@ -428,7 +391,7 @@ static const struct http_route routes[] = {
     { "POST", BASE "/pipelines", HTTP_WAITS, create_pipeline, NULL },
     { "GET", BASE "/pipelines/{id}", HTTP_WAITS, get_pipeline, NULL },
     { "PATCH", BASE "/pipelines/{id}", HTTP_WAITS, patch_pipeline, NULL },
-    { "DELETE", BASE "/pipelines/{id}", HTTP_WAITS, delete_pipeline, NULL },
+    { "DELETE", BASE "/pipelines/{id}", HTTP_WAITS, kfp_pipeline_delete, NULL },
     { "GET", BASE "/pipelines/{id}/versions", HTTP_WAITS, list_versions, NULL },
     { "POST", BASE "/pipelines/{id}/versions", HTTP_WAITS, create_version, NULL },
     { "GET", BASE "/pipelines/{id}/versions/{version}", HTTP_WAITS, get_version, NULL },
@@ -437,9 +400,9 @@ static const struct http_route routes[] = {
     { "GET", BASE "/experiments", HTTP_WAITS, list_experiments, NULL },
     { "POST", BASE "/experiments", HTTP_WAITS, create_experiment, NULL },
     { "GET", BASE "/experiments/{id}", HTTP_WAITS, get_experiment, NULL },
-    { "DELETE", BASE "/experiments/{id}", HTTP_WAITS, delete_experiment, NULL },
-    { "POST", BASE "/experiments/{id}:archive", HTTP_WAITS, archive_experiment, NULL },
-    { "POST", BASE "/experiments/{id}:unarchive", HTTP_WAITS, unarchive_experiment, NULL },
+    { "DELETE", BASE "/experiments/{id}", HTTP_WAITS, kfp_experiment_delete, NULL },
+    { "POST", BASE "/experiments/{id}:archive", HTTP_WAITS, kfp_experiment_archive, NULL },
+    { "POST", BASE "/experiments/{id}:unarchive", HTTP_WAITS, kfp_experiment_unarchive, NULL },
     { 0 }
 };
 

@@ -30,11 +30,6 @@ static const struct kfp_key recurring_keys[] = {
 static const struct kfp_kind runs_kind = { &rows_runs, runs_keys };
 static const struct kfp_kind recurring_kind = { &rows_recurring, recurring_keys };
 
-static int done(struct request *q, int rc)
-{
-    return rc < 0 ? rc : respond_json(q, 200, json_object());
-}
-
 /* ------------------------------------------------------------ states */
 
 static const struct { const char *ours, *theirs; } states[] = {
@@ -297,34 +292,6 @@ static int get_run(struct request *q, struct err *err)
     return answer_run(q, run, err);
 }
 
-static int terminate_run(struct request *q, struct err *err)
-{
-    return done(q, runs_terminate(request_server(q), request_project(q), request_arg(q, "id"),
-                                  "user", err));
-}
-
-static int retry_run(struct request *q, struct err *err)
-{
-    return done(q, runs_retry(request_server(q), request_project(q), request_arg(q, "id"), err));
-}
-
-static int archive_run(struct request *q, struct err *err)
-{
-    return done(q, runs_archive(request_server(q), request_project(q), request_arg(q, "id"), true,
-                                err));
-}
-
-static int unarchive_run(struct request *q, struct err *err)
-{
-    return done(q, runs_archive(request_server(q), request_project(q), request_arg(q, "id"), false,
-                                err));
-}
-
-static int delete_run(struct request *q, struct err *err)
-{
-    return done(q, runs_delete(request_server(q), request_project(q), request_arg(q, "id"), err));
-}
-
 /* ------------------------------------------------------------ recurring runs */
 
 static json_t *recurring_json(struct request *q, const json_t *j)
@@ -389,46 +356,24 @@ static int list_recurring(struct request *q, struct err *err)
 
 static int get_recurring(struct request *q, struct err *err)
 {
-    OWN_JSON json_t *doc = NULL;
-
-    if (recurring_get(request_server(q), request_project(q), request_arg(q, "id"), &doc, err) < 0)
-        return -(int)err->code;
-    return respond_json(q, 200, recurring_json(q, doc));
-}
-
-static int enable_recurring(struct request *q, struct err *err)
-{
-    return done(q, recurring_enable(request_server(q), request_project(q), request_arg(q, "id"),
-                                    true, err));
-}
-
-static int disable_recurring(struct request *q, struct err *err)
-{
-    return done(q, recurring_enable(request_server(q), request_project(q), request_arg(q, "id"),
-                                    false, err));
-}
-
-static int delete_recurring(struct request *q, struct err *err)
-{
-    return done(q, recurring_delete(request_server(q), request_project(q), request_arg(q, "id"),
-                                    err));
+    return kfp_get(q, recurring_get, recurring_json, err);
 }
 
 static const struct http_route routes[] = {
     { "GET", BASE "/runs", HTTP_WAITS, list_runs, NULL },
     { "POST", BASE "/runs", HTTP_WAITS, create_run, NULL },
     { "GET", BASE "/runs/{id}", HTTP_WAITS, get_run, NULL },
-    { "DELETE", BASE "/runs/{id}", HTTP_WAITS, delete_run, NULL },
-    { "POST", BASE "/runs/{id}:terminate", HTTP_WAITS, terminate_run, NULL },
-    { "POST", BASE "/runs/{id}:retry", HTTP_WAITS, retry_run, NULL },
-    { "POST", BASE "/runs/{id}:archive", HTTP_WAITS, archive_run, NULL },
-    { "POST", BASE "/runs/{id}:unarchive", HTTP_WAITS, unarchive_run, NULL },
+    { "DELETE", BASE "/runs/{id}", HTTP_WAITS, kfp_run_delete, NULL },
+    { "POST", BASE "/runs/{id}:terminate", HTTP_WAITS, kfp_run_terminate, NULL },
+    { "POST", BASE "/runs/{id}:retry", HTTP_WAITS, kfp_run_retry, NULL },
+    { "POST", BASE "/runs/{id}:archive", HTTP_WAITS, kfp_run_archive, NULL },
+    { "POST", BASE "/runs/{id}:unarchive", HTTP_WAITS, kfp_run_unarchive, NULL },
     { "GET", BASE "/recurringruns", HTTP_WAITS, list_recurring, NULL },
     { "POST", BASE "/recurringruns", HTTP_WAITS, create_recurring, NULL },
     { "GET", BASE "/recurringruns/{id}", HTTP_WAITS, get_recurring, NULL },
-    { "DELETE", BASE "/recurringruns/{id}", HTTP_WAITS, delete_recurring, NULL },
-    { "POST", BASE "/recurringruns/{id}:enable", HTTP_WAITS, enable_recurring, NULL },
-    { "POST", BASE "/recurringruns/{id}:disable", HTTP_WAITS, disable_recurring, NULL },
+    { "DELETE", BASE "/recurringruns/{id}", HTTP_WAITS, kfp_recurring_delete, NULL },
+    { "POST", BASE "/recurringruns/{id}:enable", HTTP_WAITS, kfp_recurring_enable, NULL },
+    { "POST", BASE "/recurringruns/{id}:disable", HTTP_WAITS, kfp_recurring_disable, NULL },
     { 0 }
 };
 
