@@ -50,8 +50,7 @@ static bool is_plain_name(const char *name)
     return n > 0 && n < 254 && !name[n] && name[0] != '.';
 }
 
-/* The system's own: a step that covered them would have no programs left. */
-static bool is_system(const char *path)
+bool step_is_system(const char *path)
 {
     static const char *const dirs[] = { "/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64",
                                         "/proc", "/run", "/sbin", "/sys", "/usr" };
@@ -110,7 +109,7 @@ int step_check(const json_t *step, struct err *err)
     json_array_foreach((json_t *)mounts, i, item) {
         if (check_path("mounts", i, item, err) < 0 || check_source(i, item, err) < 0)
             return -(int)err->code;
-        if (is_system(text_at(item, "path")))
+        if (step_is_system(text_at(item, "path")))
             return err_set(err, ERR_INVALID, "step.mounts[%zu].path: %.100s is the system's own; "
                            "mount the volume elsewhere", i, text_at(item, "path"));
     }
@@ -330,7 +329,7 @@ static int set_mounts(const struct setup *s, struct err *err)
         char path[PATH_MAX];
         int fd;
         follow_host(text_at(item, "path"), path);
-        if (is_system(path) && strncmp(path, "/run/", 5) != 0)
+        if (step_is_system(path) && strncmp(path, "/run/", 5) != 0)
             return err_set(err, ERR_INVALID, "%s: leads to %s, which is the system's own; mount the "
                            "volume elsewhere", text_at(item, "path"), path);
         if (from[0] == 'h' && !json_is_true(json_object_get(s->o->spec, "host_files")))

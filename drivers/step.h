@@ -26,6 +26,9 @@
 
 enum { STEP_FILES_MAX = 200, STEP_MOUNTS_MAX = 40 };
 
+/* A place of the system's own: a step that mounted something over it would have no programs left. */
+bool step_is_system(const char *path);
+
 /* ERR_INVALID with the key. Nothing that it names leads out of where it may. */
 int step_check(const json_t *step, struct err *err);
 

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/near.h"
+#include "drivers/step.h"
 #include "pipelines/argo_int.h"
 #include "pipelines/expr.h"
 
@@ -372,6 +373,22 @@ static int check_step(struct argo *c, const struct argo_scope *s)
     return 0;
 }
 
+/* Values of secrets and config maps are files, which may be anywhere; a directory may not. */
+static int check_place(struct argo *c, const struct argo_use *use)
+{
+    const struct value *name = argo_get(use->at->parent, "name");
+    const json_t *step = use->scope ? json_object_get(use->scope->template, "step") : NULL;
+    const json_t *volume = named(json_object_get(step, "volumes"), name->text);
+
+    if (!volume)
+        volume = named(json_object_get(c->flow, "volumes"), name->text);
+    if (json_object_get(volume, "secret") || json_object_get(volume, "config") ||
+        !step_is_system(use->text))
+        return 0;
+    return argo_refuse(c, use->at, "%.100s is the system's own; mount the volume elsewhere",
+                       use->text);
+}
+
 /* ------------------------------------------------------------------ names in tags */
 
 struct looking {
@@ -563,7 +580,9 @@ static int look(struct looking *l, const char *path, bool expression)
         return l->use->retry || json_object_get(l->use->scope ? l->use->scope->template : NULL,
                                                 "retry")
                    ? 0 : no(l, "%s is known only where there is a retryStrategy", "lastRetry");
-    if (strcmp(path, "retries") == 0 || !expression || strcmp(head, "sprig") == 0)
+    /* In a condition braces mean nothing else. */
+    if (strcmp(path, "retries") == 0 || strcmp(head, "sprig") == 0 ||
+        (!expression && l->use->kind != ARGO_WHEN))
         return 0;
     return no(l, "\"%s\" is no name that is known here", head);
 }
@@ -608,6 +627,8 @@ static int check_use(struct argo *c, const struct argo_use *use, long *walked)
     struct looking l = { .c = c, .use = use, .walked = walked, .from = use->kind == ARGO_FROM };
     struct err err = { 0 };
 
+    if (use->kind == ARGO_PLACE)
+        return check_place(c, use);
     if (use->kind == ARGO_EXPRESSION && !argo_has_tags(use->text))
         return look_expression(&l, use->text) ? argo_refuse(c, use->at, "%s", l.why) : 0;
     int rc = flow_expr_tags(use->text, look_tag, &l, &err);

@@ -19,7 +19,8 @@
 #include "spec/yaml.h"
 
 /* How a noted text is read. */
-enum argo_use_kind { ARGO_TEXT, ARGO_EXPRESSION, ARGO_WHEN, ARGO_FROM };
+enum argo_use_kind { ARGO_TEXT, ARGO_EXPRESSION, ARGO_WHEN, ARGO_FROM,
+                     ARGO_PLACE /* of a mount: the map that it is in names the volume */ };
 
 /* A template, and its tasks as numbers once all are known (argo_check.c). */
 struct argo_scope {

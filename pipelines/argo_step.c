@@ -153,15 +153,6 @@ static int put_patch(struct argo *c, json_t *step, const struct value *patch)
 
 /* ------------------------------------------------------------------ volumes */
 
-/* A path below a volume. */
-static bool climbs(const char *path)
-{
-    for (const char *p = path; *p; p += strcspn(p, "/"), p += *p == '/')
-        if (*p == '/' || (strncmp(p, "..", 2) == 0 && (!p[2] || p[2] == '/')))
-            return true;
-    return false;
-}
-
 static int put_mounts(struct argo *c, json_t *mounts, const struct value *list)
 {
     if (list && list->kind != VALUE_LIST)
@@ -175,8 +166,10 @@ static int put_mounts(struct argo *c, json_t *mounts, const struct value *list)
             argo_bool(c, v, "readOnly", &read_only) < 0)
             return -(int)c->err->code;
         const struct value *sub = argo_get(v, "subPath");
-        if (sub && sub->text && climbs(sub->text))
+        if (sub && sub->text && flow_climbs(sub->text))
             return argo_refuse(c, sub, "\"%.100s\" climbs out of the volume", sub->text);
+        if (!argo_has_tags(path))
+            argo_note(c, ARGO_PLACE, argo_get(v, "mountPath"), path);
         json_t *m = json_pack("{s:s}", "volume", name);
         argo_put_item(c, mounts, m);
         if (read_only)
@@ -211,7 +204,7 @@ static int put_keyed(struct argo *c, json_t *volume, const char *key, const stru
         const char *from, *path;
         if (argo_word(c, item, "key", &from) < 0 || argo_word(c, item, "path", &path) < 0)
             return -(int)c->err->code;
-        if (climbs(path))
+        if (flow_climbs(path))
             return argo_refuse(c, item, "\"%.100s\" climbs out of the volume", path);
         argo_put_item(c, items, json_pack("{s:s, s:s}", "key", from, "path", path));
     }

@@ -308,6 +308,58 @@ int argo_put_outputs(struct argo *c, json_t *body, const struct value *t)
     return put_both(c, body, t, true);
 }
 
+/* Directories that every machine has. A step sees them as they are, and leaves nothing there: an
+ * output is below /tmp, in a volume, or in a directory that is there for it alone. */
+static bool is_shared(const char *path)
+{
+    static const char *const dirs[] = {
+        "", "/bin", "/boot", "/dev", "/dev/shm", "/etc", "/home", "/lib", "/media", "/mnt", "/opt",
+        "/proc", "/root", "/run", "/sbin", "/srv", "/sys", "/usr", "/usr/bin", "/usr/lib",
+        "/usr/local", "/usr/local/bin", "/usr/local/lib", "/usr/sbin", "/usr/share", "/var",
+        "/var/lib", "/var/log", "/var/tmp",
+    };
+    const char *end = strrchr(path, '/');
+    size_t n = end ? (size_t)(end - path) : 0;
+
+    for (size_t i = 0; i < sizeof dirs / sizeof dirs[0]; i++)
+        if (strlen(dirs[i]) == n && strncmp(dirs[i], path, n) == 0)
+            return true;
+    return strncmp(path, "/proc/", 6) == 0 || strncmp(path, "/sys/", 5) == 0;
+}
+
+static bool is_mounted(const json_t *body, const char *path)
+{
+    size_t i;
+    json_t *m;
+
+    json_array_foreach(json_object_get(json_object_get(body, "step"), "mounts"), i, m) {
+        const char *at = json_string_value(json_object_get(m, "path"));
+        size_t n = at ? strlen(at) : 0;
+        if (!at || (strncmp(path, at, n) == 0 && (path[n] == '/' || at[n - 1] == '/')))
+            return true;        /* one that a tag names may be there */
+    }
+    return false;
+}
+
+/* When the step and its mounts are read. */
+static int check_outputs(struct argo *c, const json_t *body, const struct value *t)
+{
+    const struct value *out = argo_get(t, "outputs");
+    const struct value *lists[] = { argo_get(out, "parameters"), argo_get(out, "artifacts") };
+
+    for (int i = 0; i < 2 && json_object_get(body, "step"); i++)
+        for (const struct value *v = lists[i] ? lists[i]->child : NULL; v; v = v->next) {
+            const struct value *path = argo_get(i ? v : argo_get(v, "valueFrom"), "path");
+            if (path && path->kind == VALUE_SCALAR && !argo_has_tags(path->text) &&
+                is_shared(path->text) && strcmp(path->text, "/tmp") != 0 &&
+                strcmp(path->text, "/tmp/") != 0 && !is_mounted(body, path->text))
+                return argo_refuse(c, path, "\"%.100s\" is beside files of the machine: a step "
+                                   "leaves its outputs below /tmp, in a volume, or in a directory "
+                                   "of their own", path->text);
+        }
+    return 0;
+}
+
 /* ------------------------------------------------------------------ retries, deadlines, labels */
 
 static int put_backoff(struct argo *c, json_t *retry, const struct value *b)
@@ -578,6 +630,8 @@ int argo_template(struct argo *c, struct value *t, const char *name)
         rc = put_body(c, body, t);
     if (rc == 0)
         rc = argo_put_outputs(c, body, t);
+    if (rc == 0)
+        rc = check_outputs(c, body, t);
     c->scope = outer;
     c->task = task;
     return rc;

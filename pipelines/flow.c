@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/buf.h"
+#include "pipelines/graph.h"
 #include "pipelines/package.h"
 
 static const struct yaml_limits limits = { "a pipeline", PACKAGE_TEXT_MAX, 1000000 };
@@ -147,5 +148,21 @@ int flow_compile(const char *name, const char *text, size_t n, json_t **out, str
     }
     if (yaml_parse_all(text, n, name, &limits, &list, err) < 0)
         return -(int)err->code;
-    return compile(list, name, out, err);
+    OWN_JSON json_t *flow = NULL;
+    if (compile(list, name, &flow, err) < 0)
+        return -(int)err->code;
+    if (run_graph_check(flow, err) < 0)
+        return err_add(err, "%s", name);
+    *out = TAKE(flow);
+    return 0;
+}
+
+/* ------------------------------------------------------------------ paths */
+
+bool flow_climbs(const char *path)
+{
+    for (const char *p = path; *p; p += strcspn(p, "/"), p += *p == '/')
+        if (*p == '/' || (strncmp(p, "..", 2) == 0 && (!p[2] || p[2] == '/')))
+            return true;
+    return false;
 }

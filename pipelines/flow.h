@@ -94,6 +94,8 @@
 #ifndef MUSTER_PIPELINES_FLOW_H
 #define MUSTER_PIPELINES_FLOW_H
 
+#include <stdbool.h>
+
 #include "base/err.h"
 #include "spec/yaml.h"
 
@@ -101,6 +103,9 @@
  * text in messages: "pipeline.yaml:12: templates[2].dag.tasks[0].template: ...". Which language
  * it is, its content says. ERR_INVALID: the text is wrong, or asks for what is not there. */
 int flow_compile(const char *name, const char *text, size_t n, json_t **out, struct err *err);
+
+/* Does a path below a volume lead out of it: by a part "..", or as it begins at the root? */
+bool flow_climbs(const char *path);
 
 /* A duration as people write it: "30", "30s", "1h30m". 1: it is one. */
 int flow_seconds(const char *text, double *out);

@@ -108,13 +108,13 @@ static char *copy(const char *text)
     return strdup(text ? text : "");
 }
 
-int run_graph_new(const json_t *flow, const struct graph_run *run, struct run_graph **out,
-                  struct err *err)
+/* All but begun: *out_inputs are those of the template that it begins with, *out_t. */
+static int prepare(const json_t *flow, const struct graph_run *run, struct run_graph **out,
+                   const struct tmpl **out_t, json_t **out_inputs, struct err *err)
 {
     OWN(run_graph) g = calloc(1, sizeof *g);
     const char *entry = json_string_value(json_object_get(flow, "entry"));
     const char *dialect = json_string_value(json_object_get(flow, "dialect"));
-    json_t *inputs = NULL;
     if (!g)
         return err_set(err, ERR_NOMEM, "no memory for a run");
     g->flow = flow;
@@ -138,9 +138,23 @@ int run_graph_new(const json_t *flow, const struct graph_run *run, struct run_gr
         return err_set(err, ERR_INVALID, "the pipeline begins with template \"%s\", which there is "
                                          "not", entry ? entry : "");
     struct scope s = { .g = g };
-    if (inputs_get(&s, g->parameters, NULL, t, NULL, &inputs, err) < 0)
+    if (inputs_get(&s, g->parameters, NULL, t, NULL, out_inputs, err) < 0)
         return -(int)err->code;
-    template_enter(g, NULL, copy(entry), NULL, -1, -1, t, inputs);
+    *out_t = t;
+    *out = TAKE(g);
+    return 0;
+}
+
+int run_graph_new(const json_t *flow, const struct graph_run *run, struct run_graph **out,
+                  struct err *err)
+{
+    OWN(run_graph) g = NULL;
+    const struct tmpl *t;
+    json_t *inputs = NULL;
+
+    if (prepare(flow, run, &g, &t, &inputs, err) < 0)
+        return -(int)err->code;
+    template_enter(g, NULL, copy(t->name), NULL, -1, -1, t, inputs);
     if (g->root)
         g->root->n.display = g->run_name;
     settle(g);
@@ -148,6 +162,54 @@ int run_graph_new(const json_t *flow, const struct graph_run *run, struct run_gr
         return err_set(err, ERR_NOMEM, "no memory for a run");
     *out = TAKE(g);
     return 0;
+}
+
+/* Something of the type, for what has no default. */
+static json_t *any_value(const json_t *input, bool ir)
+{
+    const json_t *first = json_array_get(json_object_get(input, "enum"), 0);
+    const char *type = ir ? json_string_value(json_object_get(input, "type")) : NULL;
+
+    return first ? json_incref((json_t *)first)
+         : !type || !strcmp(type, "STRING") ? json_string("")
+         : !strcmp(type, "BOOLEAN") ? json_false()
+         : !strcmp(type, "LIST") ? json_array()
+         : !strcmp(type, "STRUCT") ? json_object() : json_integer(0);
+}
+
+static int any_config(void *arg, const char *map, const char *key, bool optional)
+{
+    json_t *in = map ? json_object_get(arg, map) : NULL;
+
+    (void)optional;
+    if (map && !in)
+        json_object_set_new(arg, map, in = json_object());
+    if (map)
+        json_object_set_new(in, key, json_string(""));
+    return !map;                /* a tag names it: nobody knows which before the run */
+}
+
+int run_graph_check(const json_t *flow, struct err *err)
+{
+    OWN_JSON json_t *given = json_object();
+    OWN_JSON json_t *configs = json_object();
+    OWN_JSON json_t *inputs = NULL;
+    OWN(run_graph) g = NULL;
+    const struct tmpl *t;
+    const char *dialect = json_string_value(json_object_get(flow, "dialect"));
+    bool ir = dialect && !strcmp(dialect, "ir");
+    size_t i;
+    json_t *in;
+
+    if (run_graph_configs(flow, any_config, configs))
+        return 0;
+    json_array_foreach (json_object_get(flow, "inputs"), i, in)
+        if (!json_object_get(in, "default"))
+            json_object_set_new(given, json_string_value(json_object_get(in, "name")),
+                                any_value(in, ir));
+    const struct graph_run run = { .id = "check", .name = "check", .project = "check",
+                                   .parameters = given, .configs = configs, .created = 1 };
+    return prepare(flow, &run, &g, &t, &inputs, err);
 }
 
 void run_graph_free(struct run_graph *g)

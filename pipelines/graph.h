@@ -100,6 +100,10 @@ int run_graph_configs(const json_t *flow,
                       int (*each)(void *arg, const char *map, const char *key, bool optional),
                       void *arg);
 
+/* Would a run of it begin, were all its parameters given? For who keeps it: what no run can do is
+ * refused before there is one. */
+int run_graph_check(const json_t *flow, struct err *err);
+
 /* `flow` and what `run` points to are borrowed and outlive the graph. ERR_INVALID: a parameter is
  * missing, not known or of the wrong type. The run has begun: leaves are wanted. */
 int run_graph_new(const json_t *flow, const struct graph_run *run, struct run_graph **out,

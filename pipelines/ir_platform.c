@@ -6,6 +6,8 @@
  */
 #include <string.h>
 
+#include "drivers/step.h"
+#include "pipelines/flow.h"
 #include "pipelines/ir_int.h"
 #include "pipelines/steps_ir.h"
 
@@ -90,6 +92,15 @@ static int put_mount(struct ir *c, const struct value *row, const char *kind, js
 
     if (ir_word(c, row, "mountPath", &path) < 0)
         return -(int)c->err->code;
+    if (path[0] != '/' || !path[1] || flow_climbs(path + 1))
+        return ir_refuse(c, ir_get(row, "mountPath"), "\"%.100s\" is no path from the root without "
+                         "..", path);
+    if (sub && sub->kind == VALUE_SCALAR && flow_climbs(sub->text))
+        return ir_refuse(c, sub, "\"%.100s\" climbs out of the volume", sub->text);
+    /* Values of secrets and config maps are files, which may be anywhere. */
+    if ((!strcmp(kind, "empty") || !strcmp(kind, "claim")) && step_is_system(path))
+        return ir_refuse(c, ir_get(row, "mountPath"), "%.100s is the system's own; mount the volume "
+                         "elsewhere", path);
     snprintf(volume, sizeof volume, "platform-%d", number);
     ir_add(c, json_object_get(step, "mounts"),
            json_pack("{s:s, s:s, s:s*}", "path", path, "volume", volume, "sub",

@@ -237,7 +237,7 @@ static void artifacts_say_where_they_come_from(void **state)
         "      - {name: page, path: /in/page, http: {url: 'http://h/p'}}\n"
         "      - {name: object, path: /in/o, gcs: {bucket: b, key: k/x}}\n"
         "      - {name: maybe, path: /in/m, optional: true}\n"
-        "    outputs: {artifacts: [{name: t, path: /t, archive: {none: {}}, globalName: g}]}\n"
+        "    outputs: {artifacts: [{name: t, path: /o/t, archive: {none: {}}, globalName: g}]}\n"
         "    script: {image: i, command: [sh], source: 'cat {{inputs.artifacts.one.path}}'}\n"
         LEAF);
 
@@ -253,7 +253,7 @@ static void artifacts_say_where_they_come_from(void **state)
     check_part(flow, "templates use inputs artifacts 3",
                "{'name':'object','path':'/in/o','uri':'gs://b/k/x'}");
     check_part(flow, "templates use outputs artifacts",
-               "[{'archive':false,'global':'g','name':'t','path':'/t'}]");
+               "[{'archive':false,'global':'g','name':'t','path':'/o/t'}]");
     check_part(flow, "templates use step script",
                "{'text':'cat {{inputs.artifacts.one.path}}'}");
 }
@@ -481,6 +481,9 @@ static void names_that_nothing_has_are_refused(void **state)
         { ONE("    container: {image: i, args: ['{{workflow.nam}}']}\n"),
           "a Workflow has no \"nam\"" },
         { ONE("    container: {image: i, args: ['{{item}}']}\n"), "only a task with a loop" },
+        { DAG("      - {name: p, template: leaf, when: '{{user}} == me'}\n"),
+          "p.yaml:10: templates[0].dag.tasks[0].when: {{user}}: \"user\" is no name that is known "
+          "here" },
         { ONE("    container: {image: i, args: ['{{tasks.b.outputs.result}}']}\n"),
           "\"b\" is no task of this template" },
         { ONE("    container: {image: i, args: ['{{=nothing.at.all}}']}\n"),
@@ -530,6 +533,36 @@ static void paths_that_climb_are_refused(void **state)
           "climbs out of the volume" },
     };
     CHECK_WRONG(cases);
+}
+
+static void places_of_the_machine_are_not_written_to(void **state)
+{
+    (void)state;
+    static const struct wrong cases[] = {
+        { ONE("    outputs: {parameters: [{name: x, valueFrom: {path: /etc/x}}]}\n"
+              "    container: {image: i}\n"),
+          "p.yaml:8: templates[0].outputs.parameters[0].valueFrom.path: \"/etc/x\" is beside files "
+          "of the machine: a step leaves its outputs below /tmp, in a volume, or in a directory of "
+          "their own" },
+        { ONE("    outputs: {artifacts: [{name: x, path: /result.txt}]}\n"
+              "    container: {image: i}\n"), "artifacts[0].path: \"/result.txt\" is beside" },
+        { ONE("    container:\n      image: i\n"
+              "      volumeMounts: [{name: v, mountPath: /etc/conf}]\n"
+              "    volumes: [{name: v, persistentVolumeClaim: {claimName: c}}]\n"),
+          "p.yaml:10: templates[0].container.volumeMounts[0].mountPath: /etc/conf is the system's "
+          "own; mount the volume elsewhere" },
+    };
+    CHECK_WRONG(cases);
+    static const char *const fine[] = {
+        ONE("    outputs: {artifacts: [{name: x, path: /etc/own/x}, {name: y, path: /mnt/y}]}\n"
+            "    container: {image: i, volumeMounts: [{name: v, mountPath: /mnt},\n"
+            "      {name: s, mountPath: /etc/secret}]}\n"
+            "    volumes: [{name: v, emptyDir: {}}, {name: s, secret: {secretName: s}}]\n"),
+        ONE("    outputs: {artifacts: [{name: x, path: /tmp}, {name: y, path: /tmp/}]}\n"
+            "    container: {image: i}\n"),
+    };
+    for (size_t i = 0; i < sizeof fine / sizeof fine[0]; i++)
+        json_decref(compile(fine[i]));
 }
 
 static void what_is_not_there_is_refused_by_name(void **state)
@@ -675,5 +708,6 @@ CHECK_MAIN(what_kfp_writes_is_read, steps_come_after_the_group_before, loops_hav
            json_is_read_with_characters_outside_the_first_plane, tags_of_others_stay,
            wrong_graphs_are_refused, what_is_needed_and_not_given_is_told,
            names_that_nothing_has_are_refused, paths_that_climb_are_refused,
+           places_of_the_machine_are_not_written_to,
            what_is_not_there_is_refused_by_name, wrong_values_are_refused, an_alias_bomb_is_refused,
            aliases_are_followed, ten_thousand_tasks_are_read_in_proportion)

@@ -212,6 +212,16 @@ static void what_is_wrong_is_told_by_name_and_line(void **state)
           "must be a duration" },
         { HEAD LEAF RUN ROOT A "---\nplatforms: {kubernetes: {deploymentSpec: {executors: {run:"
           " {genericEphemeralVolume: []}}}}}\n", "genericEphemeralVolume: is not supported" },
+        { HEAD LEAF RUN ROOT A "---\nplatforms: {kubernetes: {deploymentSpec: {executors: {run:"
+          " {emptyDirMounts: [{volumeName: w, mountPath: /etc}]}}}}}\n",
+          "emptyDirMounts[0].mountPath: /etc is the system's own" },
+        { HEAD LEAF RUN ROOT A "---\nplatforms: {kubernetes: {deploymentSpec: {executors: {run:"
+          " {emptyDirMounts: [{volumeName: w, mountPath: /a/../b}]}}}}}\n",
+          "is no path from the root" },
+        /* What no run could be made of is not kept either. */
+        { HEAD LEAF RUN ROOT A "  inputDefinitions: {parameters: {n: {parameterType: "
+          "NUMBER_INTEGER, defaultValue: many}}}\n",
+          "p.yaml: the parameter \"n\" of the run is no NUMBER_INTEGER" },
     };
 
     CHECK_WRONG(cases);
