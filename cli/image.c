@@ -1,7 +1,9 @@
 /* cli/image.c - muster image: what stands here for a container image that a pipeline names */
+#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,6 +38,8 @@ static const struct option options[] = {
     { "json", 0, NULL, "print documents as JSON", OPTION_FLAG, AT(json) },
     { 0 }
 };
+
+#define NAME_LETTERS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-:@"
 
 struct job {
     struct cli *cli;
@@ -167,13 +171,22 @@ static int send_image(struct job *j, struct image *m, const char *name, struct e
 
 /* ------------------------------------------------------------------ each verb */
 
+/* As of registries: parts between slashes, each of letters, digits, . _ - : @, one of the first two
+ * first. */
 static int check_name(const char *name, struct err *err)
 {
     size_t n = strlen(name);
+    bool good = n > 0 && n <= 300;
 
-    if (n == 0 || n > 300 || name[0] == '-' || name[0] == '/' || strpbrk(name, " \t\r\n#?*[]\\"))
-        return err_set(err, ERR_INVALID, "\"%.60s\" is no name of an image", name);
-    return 0;
+    for (const char *p = name; good; p++) {
+        size_t part = strcspn(p, "/");
+        good = isalnum((unsigned char)*p) && strspn(p, NAME_LETTERS) >= part;
+        p += part;
+        if (!*p)
+            break;
+    }
+    return good ? 0 : err_set(err, ERR_INVALID, "\"%.60s\" is no name of an image, such as "
+                              "registry.example/mnist:train", name);
 }
 
 static json_t *new_doc(const struct args *a)
@@ -226,6 +239,9 @@ static int add(struct job *j, const char *name, struct err *err)
             return -(int)err->code;
         json_object_set_new(m.doc, "requirements", json_string(text));
     }
+    if (j->a.workdir && j->a.workdir[0] != '/')
+        return err_set(err, ERR_INVALID, "--workdir %s: is a path from the root, such as /workspace",
+                       j->a.workdir);
     if (j->a.workdir)
         json_object_set_new(m.doc, "cwd", json_string(j->a.workdir));
     if (set_env(&j->a, m.doc, err) < 0 || copy_dirs(&j->a, &m, err) < 0)

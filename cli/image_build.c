@@ -121,6 +121,26 @@ static void note_dir(struct image *m, const char *dir)
     json_array_append_new(dirs, json_pack("{s:s}", "path", dir));
 }
 
+/* A directory of the image takes the place of what is there: over one of these no program is left. */
+static bool is_systems(const char *dir)
+{
+    static const char *const dirs[] = {
+        "/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/proc", "/run", "/sbin",
+        "/sys", "/usr", "/usr/bin", "/usr/lib", "/usr/local", "/usr/local/bin", "/usr/local/lib",
+        "/usr/sbin", "/usr/share",
+    };
+    for (size_t i = 0; i < sizeof dirs / sizeof dirs[0]; i++)
+        if (!strcmp(dir, dirs[i]))
+            return true;
+    return !strncmp(dir, "/dev/", 5) || !strncmp(dir, "/proc/", 6) || !strncmp(dir, "/sys/", 5);
+}
+
+static bool climbs(const char *path)
+{
+    size_t n = strlen(path);
+    return strstr(path, "/../") || (n > 2 && !strcmp(path + n - 3, "/.."));
+}
+
 int image_copy(struct image *m, const char *from, const char *to, struct err *err)
 {
     char source[PATH_MAX], target[PATH_MAX], dir[PATH_MAX];
@@ -128,7 +148,7 @@ int image_copy(struct image *m, const char *from, const char *to, struct err *er
 
     if (image_stage(m, err) < 0)
         return -(int)err->code;
-    if (to[0] != '/' || !strcmp(to, "/") || strstr(to, "/../") || strstr(to, "//"))
+    if (to[0] != '/' || !strcmp(to, "/") || climbs(to) || strstr(to, "//"))
         return err_set(err, ERR_INVALID, "%s: say where it goes as a path from the root, such as "
                        "/workspace", to);
     if (!realpath(from, source) || stat(source, &st) < 0)
@@ -142,6 +162,9 @@ int image_copy(struct image *m, const char *from, const char *to, struct err *er
     if (!*dir)
         return err_set(err, ERR_INVALID, "%s: a file goes into a directory of its own, such as "
                        "/workspace/", to);
+    if (is_systems(dir))
+        return err_set(err, ERR_INVALID, "%s: %s is the system's own, and steps would find nothing "
+                       "else there; take a directory of its own, such as /workspace", to, dir);
     if (snprintf(target, sizeof target, "%s%s", m->stage, dir) >= PATH_MAX - NAME_MAX - 2)
         return err_set(err, ERR_INVALID, "%s: the path is too long", to);
     if (files_mkdir(target, err) < 0)

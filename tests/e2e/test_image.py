@@ -67,6 +67,12 @@ def test_add_list_show_remove(image, code):
     image("image", "rm", name)
     gone = image("image", "show", name, check=False)
     assert gone.returncode and "muster image list" in gone.stderr
+    for wrong, says in (((name, "--dir", f"{code}:/etc"), "/etc is the system's own"),
+                        ((name, "--dir", f"{code}:/a/.."), "a path from the root"),
+                        (("../x", "--dir", f"{code}:/workspace"), "is no name of an image"),
+                        (("a//b", "--dir", f"{code}:/workspace"), "is no name of an image")):
+        done = image("image", "add", *wrong, check=False)
+        assert done.returncode == 2 and says in done.stderr and done.stderr.count("\n") == 1
     nowhere = image("image", "add", name, "--dir", f"{code}:/workspace", check=False,
                     env={"TMPDIR": "/nowhere"})
     assert nowhere.returncode and "/nowhere: No such file or directory (set TMPDIR)" in nowhere.stderr
@@ -91,6 +97,7 @@ def test_build_follows_a_dockerfile(image, code):
     ("FROM a\nCOPY ../x /y/\n", ":2: ../x: is outside"),
     ("FROM a\nCOPY nothing /y/\n", ":2: nothing: there is no such file"),
     ("FROM a\nCOPY train.py /\n", ":2: COPY to the root"),
+    ("FROM a\nCOPY train.py /etc/\n", ":2: /etc/: /etc is the system's own"),
     ("FROM a\nONBUILD RUN x\n", ":2: ONBUILD: is no instruction"),
     ("FROM a\nRUN pip install git+https://x.example/y\n", ":2: pip install"),
     ("# empty\n", "there is no FROM"),
