@@ -2,7 +2,6 @@
 import json
 import re
 import sqlite3
-import time
 import zipfile
 
 import pytest
@@ -24,18 +23,8 @@ def hello(tmp_path):
 @pytest.fixture
 def sleeper(tmp_path):
     path = tmp_path / "sleeper.yaml"
-    path.write_text("name: sleeper\ncommand: [sleep, \"60\"]\nresources: {cpu: 0.1}\n")
+    path.write_text("name: sleeper\ncommand: [sleep, \"1000\"]\nresources: {cpu: 0.1}\n")
     return path
-
-
-def until(server, name, *states):
-    end = time.monotonic() + 30
-    while time.monotonic() < end:
-        job = server.json("GET", f"/api/jobs/default/{name}")
-        if job["state"] in states:
-            return job
-        time.sleep(0.01)
-    raise AssertionError(job)
 
 
 def test_a_job_is_submitted_followed_and_described(muster, server, hello):
@@ -62,26 +51,26 @@ def test_follow_ends_with_one_when_the_job_failed(muster, server, tmp_path):
 
 def test_a_cancelled_job_can_be_deleted_and_its_name_used_again(muster, server, sleeper):
     muster("submit", sleeper, "--name", "s", env=server.env)
-    until(server, "s", "running")
+    server.reach("s", "running")
     twice = muster("submit", sleeper, "--name", "s", env=server.env, check=False)
     assert twice.returncode == 5 and "already" in twice.stderr
     early = muster("jobs", "delete", "s", env=server.env, check=False)
     assert early.returncode == 5 and "cancel it first" in early.stderr
     muster("jobs", "cancel", "s", env=server.env)
-    until(server, "s", "cancelled")
+    server.reach("s", "cancelled")
     muster("jobs", "delete", "s", env=server.env)
     gone = muster("jobs", "describe", "s", env=server.env, check=False)
     assert gone.returncode == 4
     muster("submit", sleeper, "--name", "s", env=server.env)
     muster("jobs", "cancel", "s", env=server.env)
-    until(server, "s", "cancelled")
+    server.reach("s", "cancelled")
 
 
 def test_what_cannot_be_is_said_in_a_sentence(muster, server, hello, tmp_path):
     wide = muster("submit", hello, "--set", "resources.cpu=9999", env=server.env, check=False)
     assert wide.returncode == 2 and "resources.cpu" in wide.stderr
     name = muster("submit", hello, "--set", "resources.cpu=4000", env=server.env).stdout.strip()
-    job = until(server, name, "failed")
+    job = server.reach(name, "failed")
     assert "it asks for 4000 cores, and the machine has" in job["reason"]
     bad = muster("jobs", "resize", name, "1..2", env=server.env, check=False)
     assert bad.returncode in (2, 5)
@@ -153,15 +142,17 @@ def test_a_package_that_is_not_there_is_told(muster, server, tmp_path, package, 
 def test_a_higher_priority_and_the_project_that_used_least_go_first(muster, server, hello):
     whole = ["--set", f"resources.cpu={server.json('GET', '/api/machine')['cpu']['total']}"]
     block = muster("submit", hello, *whole, "--set",
-                   "command=[sleep, \"1\"]", "--name", "block", env=server.env)
+                   "command=[sh, -c, until test -e go; do sleep 0.05; done]", "--name", "block",
+                   env=server.env)
     assert block.stdout == "block\n"
-    until(server, "block", "running")
+    go = server.work(server.reach("block", "running")) / "go"
     server.json("POST", "/api/projects", {"name": "other"})
     for name, more in (("a1", []), ("a2", []), ("urgent", ["--priority", "5"]),
                        ("b1", ["--project", "other"])):
         muster("submit", hello, *whole, "--name", name, *more, env=server.env)
+    go.touch()
     for name in ("a1", "a2", "urgent"):
-        until(server, name, "succeeded")
+        server.reach(name, "succeeded")
     rows = server.json("GET", "/api/jobs?limit=10")["jobs"]
     order = [r["name"] for r in sorted(rows, key=lambda r: r["started"])]
     assert order == ["block", "urgent", "b1", "a1", "a2"]

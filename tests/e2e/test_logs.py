@@ -2,36 +2,30 @@
 import os
 import re
 import subprocess
-import time
 
 import joblog
 import pytest
+from hosts import wait_for
 from server import Server
 
 
 def submit(server, name, script, **more):
     spec = {"kind": "command", "command": ["sh", "-c", script], "resources": {"cpu": 0.1}, **more}
-    server.json("POST", "/api/jobs", {"name": name, "spec": spec})
-
-
-def ended(server, name, wait=60):
-    until = time.monotonic() + wait
-    while time.monotonic() < until:
-        job = server.json("GET", f"/api/jobs/default/{name}")
-        if job["state"] in ("succeeded", "failed", "cancelled"):
-            return job
-        time.sleep(0.02)
-    raise AssertionError(f"{name}: {job['state']} after {wait} s")
+    return server.json("POST", "/api/jobs", {"name": name, "spec": spec})
 
 
 def logs(server, muster, *args):
     return subprocess.run([muster.path, "jobs", "logs", *args], env={**os.environ, **server.env},
-                          capture_output=True, text=True, timeout=60)
+                          capture_output=True, text=True, timeout=300)
 
 
 def test_a_log_is_read_whole_from_the_end_by_time_and_by_words(server, muster):
-    submit(server, "two", "for i in 1 2 3; do echo out $i; echo err $i >&2; sleep 0.05; done")
-    ended(server, "two")
+    job = submit(server, "two", "for i in 1 2 3; do echo out $i; echo err $i >&2; "
+                 "until [ -e heard-$i ]; do sleep 0.02; done; done")
+    for i in (1, 2, 3):         # two pipes: what comes first of a pair is not known
+        wait_for(lambda: len(server.json("GET", "/api/jobs/default/two/logs")["lines"]) == 2 * i)
+        (server.work(job) / f"heard-{i}").touch()
+    server.reach("two")
     r = logs(server, muster, "two")
     assert r.stdout == "out 1\nout 2\nout 3\n" and r.stderr == "err 1\nerr 2\nerr 3\n"
     r = logs(server, muster, "two", "--tail", "2")
@@ -49,7 +43,7 @@ def test_a_log_is_read_whole_from_the_end_by_time_and_by_words(server, muster):
 
 def test_a_log_is_downloaded_as_text_whatever_its_size(server, muster):
     submit(server, "much", "yes 'a line of the usual length, that says nothing' | head -n 400000; echo last")
-    ended(server, "much")
+    server.reach("much")
     status, headers, body = server.call("GET", "/api/jobs/default/much/logs?format=text")
     want = b"a line of the usual length, that says nothing\n" * 400000 + b"last\n"
     assert status == 200 and headers["Content-Type"].startswith("text/plain")
@@ -70,7 +64,7 @@ def test_following_goes_on_when_the_server_is_killed_and_comes_back(muster, tmp_
     server = Server(muster, tmp_path / "data").start()
     try:
         go = "while ! test -e go; do sleep 0.05; done"
-        submit(server, "long", f"for i in $(seq 1 50); do echo line $i; done; {go}; "
+        job = submit(server, "long", f"for i in $(seq 1 50); do echo line $i; done; {go}; "
                "for i in $(seq 51 100); do echo line $i; done; sleep 0.2; echo done")
         env = {**os.environ, "MUSTER_DATA_DIR": str(server.data_dir)}
         env.pop("MUSTER_SERVER", None)
@@ -78,16 +72,12 @@ def test_following_goes_on_when_the_server_is_killed_and_comes_back(muster, tmp_
         with open(out, "w") as o, open(err, "w") as e:
             follower = subprocess.Popen([muster.path, "jobs", "logs", "-f", "long"], env=env, stdout=o,
                                         stderr=e)
-        until = time.monotonic() + 30
-        while "line 50\n" not in out.read_text() and time.monotonic() < until:
-            time.sleep(0.02)
-        job = server.json("GET", "/api/jobs/default/long")
+        wait_for(lambda: "line 50\n" in out.read_text())
         server.kill()
-        (server.data_dir / f"jobs/{job['uid']}/1/work/go").touch()
-        while "waiting" not in err.read_text() and time.monotonic() < until:
-            time.sleep(0.02)
+        (server.work(job) / "go").touch()
+        wait_for(lambda: "waiting" in err.read_text())
         server.start()                  # at another port
-        assert follower.wait(30) == 0
+        assert follower.wait(120) == 0
         assert out.read_text() == "".join(f"line {i}\n" for i in range(1, 101)) + "done\n"
         assert err.read_text() == ("long: the server does not answer; waiting for it (the job goes on)\n"
                                    "long: succeeded\n")
@@ -112,14 +102,14 @@ def test_a_log_that_grows_beyond_its_limit_loses_its_oldest_lines(muster, tmp_pa
     server = Server(muster, tmp_path / "data", "--log-limit", limit)
     if status:
         r = subprocess.run([muster.path, "serve", "--data-dir", str(tmp_path / "data"), "--port", "0",
-                            "--log-limit", limit], capture_output=True, text=True, timeout=20)
+                            "--log-limit", limit], capture_output=True, text=True, timeout=120)
         assert r.returncode == status and "--log-limit takes a size of 1M or more" in r.stderr
         return
     server.start()
     try:
         submit(server, "endless", "seq 1 1000000; test $MUSTER_ATTEMPT = 2",
                retries={"limit": 1, "backoff_s": 0})
-        job = ended(server, "endless")
+        job = server.reach("endless")
         folder = server.data_dir / f"jobs/{job['uid']}"
         assert sum(f.stat().st_size for a in "12" for f in joblog.numbered(folder / a)) < 1.1 * 2**20
         said = logs(server, muster, "endless")
