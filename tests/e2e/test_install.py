@@ -51,7 +51,7 @@ def test_the_example_builds_against_it(prefix, root, data_dir, tmp_path, compile
     else:
         libs = pkg_config(prefix, "--libs")
     run(compiler, "-Wall", "-Wextra", "-Werror", source, *flags, *libs, "-o", program)
-    out = run(program, data_dir / "boston_house_prices.csv", cwd=tmp_path, timeout=60,
+    out = run(program, data_dir / "boston_house_prices.csv", cwd=tmp_path, timeout=300,
               env={**os.environ, "LD_LIBRARY_PATH": str(lib)})
     assert out.strip() and (tmp_path / "fit_a_line.inference.model/weights.safetensors").exists()
 

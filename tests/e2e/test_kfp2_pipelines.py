@@ -30,7 +30,7 @@ def runs(muster, served, tmp_path_factory):
     muster("config", "set", "settings.number", input="7", env=served.env)
     env = {**os.environ, **served.client_env(), "HOME": str(folder), "PYTHONWARNINGS": "ignore"}
     done = subprocess.run([PYTHON, PROGRAM, folder, "given"], env=env, cwd=folder, text=True,
-                          capture_output=True, timeout=240, preexec_fn=die_with_parent)
+                          capture_output=True, timeout=500, preexec_fn=die_with_parent)
     assert done.returncode == 0, f"{done.stdout[-3000:]}\n{done.stderr[-5000:]}"
     found = {}
     for name, (run, state) in json.loads(done.stdout).items():

@@ -18,7 +18,7 @@ def call(server, folder, *command, check=True):
     """A program of the SDK with what `muster env` says, and a home of its own."""
     env = {**os.environ, **server.client_env(), "HOME": str(folder), "PYTHONWARNINGS": "ignore"}
     done = subprocess.run([str(c) for c in command], env=env, cwd=folder, text=True,
-                          capture_output=True, timeout=150, preexec_fn=die_with_parent)
+                          capture_output=True, timeout=500, preexec_fn=die_with_parent)
     if check:
         assert done.returncode == 0, f"{command}: {done.stdout[-3000:]}\n{done.stderr[-5000:]}"
     return done

@@ -2,13 +2,12 @@
 import json
 import os
 import subprocess
-import time
 import urllib.parse
 from pathlib import Path
 
 import pytest
 from conftest import CACHE
-from hosts import die_with_parent
+from hosts import die_with_parent, wait_for
 from server import Server
 
 PYTHON = CACHE / "kfp2-venv/bin/python"
@@ -73,7 +72,7 @@ def folder(tmp_path_factory):
 def call(server, folder, *command):
     env = {**os.environ, **server.client_env(), "HOME": str(folder), "PYTHONWARNINGS": "ignore"}
     done = subprocess.run([str(c) for c in command], env=env, cwd=folder, text=True,
-                          capture_output=True, timeout=150, preexec_fn=die_with_parent)
+                          capture_output=True, timeout=500, preexec_fn=die_with_parent)
     assert done.returncode == 0, f"{command}: {done.stdout[-3000:]}\n{done.stderr[-5000:]}"
     return done.stdout
 
@@ -158,14 +157,8 @@ def test_the_command_line_of_kfp_uploads_and_lists(served, folder, seen):
 
 # ------------------------------------------------------------ by hand
 
-def until(server, run, wait=30):
-    end = time.monotonic() + wait
-    while time.monotonic() < end:
-        doc = server.json("GET", f"{BASE}/runs/{run}")
-        if "finished_at" in doc:
-            return doc
-        time.sleep(0.02)
-    raise AssertionError(doc)
+def until(server, run):
+    return wait_for(lambda: "finished_at" in (doc := server.json("GET", f"{BASE}/runs/{run}")) and doc)
 
 
 def test_a_run_with_its_own_spec_fails_and_is_retried(served, tmp_path):

@@ -3,8 +3,9 @@ import json
 import os
 import signal
 import subprocess
-import time
 from pathlib import Path
+
+from hosts import wait_for
 
 LENET = "examples/fashion-lenet/train.yaml"
 KINDS = {"kill", "stop", "slow", "partition", "join", "leave", "coordinator"}
@@ -31,7 +32,7 @@ def test_sixty_events_change_no_bit(muster, root, tmp_path):
     out = tmp_path / "torture"
     done = muster("torture", root / LENET, "--events", 60, "--seed", 7, "--set", "epochs=1",
                   "--set", "limit=8000", "--set", "data.test.limit=400", "--out", out, "--json",
-                  timeout=280, env={"TORTURED": str(out)})
+                  timeout=550, env={"TORTURED": str(out)})
     found = json.loads(done.stdout)
     assert found["equal"] and found["steps"] == 2000 and found["events"] == 60
     assert set(found["kinds"]) == KINDS
@@ -42,7 +43,7 @@ def test_sixty_events_change_no_bit(muster, root, tmp_path):
     assert len({run["digest"] for run in runs.values()}) == 1
     assert runs["undisturbed"]["chain"] == runs["disturbed"]["chain"] != "0" * 16
     assert steps_of(out / "disturbed") == list(range(1, 2001))
-    assert not processes_of(out)
+    wait_for(lambda: not processes_of(out))
     # What many disturbed workers have made, one process verifies.
     assert "2000 of them" in muster("verify", out / "disturbed").stdout
 
@@ -64,30 +65,26 @@ def start(muster, root, tmp_path):
     env = {**os.environ, "TMPDIR": str(tmp_path), "TORTURED": str(tmp_path)}
     process = subprocess.Popen([muster.path, "torture", str(root / LENET), "--set", "epochs=1"],
                                env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    end = time.monotonic() + 120
-    while not list(tmp_path.glob("muster-torture-*/disturbed/checkpoints/step-*")):
-        assert time.monotonic() < end and process.poll() is None
-        time.sleep(0.01)
-    assert len(processes_of(tmp_path)) > 2
+    wait_for(lambda: list(tmp_path.glob("muster-torture-*/disturbed/checkpoints/step-*"))
+             or process.poll() is not None, 300)
+    wait_for(lambda: len(processes_of(tmp_path)) > 2)
     return process
 
 
 def test_ctrl_c_leaves_nobody_and_nothing(muster, root, tmp_path):
     process = start(muster, root, tmp_path)
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=30)
+    _, said = process.communicate(timeout=120)
     assert process.returncode == 130 and "stopped" in said
-    assert not processes_of(tmp_path) and not list(tmp_path.iterdir())
+    wait_for(lambda: not processes_of(tmp_path))
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_killed_torture_takes_all_with_it(muster, root, tmp_path):
     process = start(muster, root, tmp_path)
     process.kill()
     process.wait()
-    end = time.monotonic() + 5
-    while processes_of(tmp_path) and time.monotonic() < end:
-        time.sleep(0.05)
-    assert not processes_of(tmp_path)
+    wait_for(lambda: not processes_of(tmp_path))
 
 
 def test_wrong_arguments_are_one_sentence(muster, root, tmp_path):

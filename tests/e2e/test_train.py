@@ -3,9 +3,9 @@ import json
 import os
 import signal
 import subprocess
-import time
 
 import pytest
+from hosts import wait_for
 
 
 def lines(path):
@@ -68,12 +68,10 @@ def test_ctrl_c_saves_and_says_how_to_resume(muster, root, tmp_path):
     words = ["train", str(root / "examples/fit-a-line/train.yaml"), "--out", str(tmp_path / "run"),
              "--set", "epochs=1000000", "--set", "stop.test_loss.below=0"]
     process = subprocess.Popen([muster.path, *words], stderr=subprocess.PIPE, text=True)
-    metrics, end = tmp_path / "run/metrics.jsonl", time.monotonic() + 60
-    while not metrics.exists() or not metrics.stat().st_size:
-        assert process.poll() is None and time.monotonic() < end
-        time.sleep(0.01)
+    metrics = tmp_path / "run/metrics.jsonl"
+    wait_for(lambda: metrics.exists() and metrics.stat().st_size or process.poll() is not None)
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=60)
+    _, said = process.communicate(timeout=120)
     assert process.returncode == 0
     assert "stopped at step" in said and "--resume" in said
     assert list((tmp_path / "run/checkpoints").glob("step-*"))

@@ -90,7 +90,7 @@ def refused(call, *args, **kw):
     return None
 
 
-def until(client, run_id, wait=30):
+def until(client, run_id, wait=120):
     end = time.monotonic() + wait
     while True:
         got = client.get_run(run_id)
@@ -178,7 +178,7 @@ def artifact(c, run, node, name):
 def runs(c, e, pipeline):
     made = c.run_pipeline(e.id, "all of it", pipeline_id=pipeline.id,
                           params={"n": 4, "word": "heads"})
-    done = c.wait_for_run_completion(made.id, 60)
+    done = c.wait_for_run_completion(made.id, 240)
     workflow = json.loads(done.pipeline_runtime.workflow_manifest)
     by_name = {n["displayName"]: n for n in nodes(done)}
     ids = {n["id"] for n in nodes(done)}
@@ -262,7 +262,7 @@ def recurring(c, e):
                                    pipeline_package_path=package(short), params={"word": "tick"})
     cron = c.create_recurring_run(e.id, "cron", cron_expression="0 0 9 * * *", enabled=False,
                                   pipeline_id=c.get_pipeline_id("features"))
-    end = time.monotonic() + 15
+    end = time.monotonic() + 120
     while time.monotonic() < end:
         fired = [r for r in c.list_runs(experiment_id=e.id, page_size=100).runs
                  if any(x.key.type == "JOB" and x.key.id == often.id

@@ -95,7 +95,7 @@ def experiments(c):
 
 
 def wait(c, run_id):
-    return c.wait_for_run_completion(run_id, 60, sleep_duration=0.05)
+    return c.wait_for_run_completion(run_id, 240, sleep_duration=0.05)
 
 
 def runs(c, e, hello, loop, endless):
@@ -180,7 +180,7 @@ def recurring(c, e, hello):
                                    version_id=hello[1], params={"who": "tick"})
     cron = c.create_recurring_run(e, "cron", cron_expression="0 0 9 * * *", enabled=False,
                                   pipeline_id=hello[0], version_id=hello[1], max_concurrency=3)
-    end = time.monotonic() + 15
+    end = time.monotonic() + 120
     fired = []
     while not fired and time.monotonic() < end:
         time.sleep(0.1)

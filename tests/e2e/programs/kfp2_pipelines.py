@@ -272,11 +272,11 @@ def main():
         run = c.create_run_from_pipeline_package(package, arguments=given, run_name=name)
         runs[name] = run.run_id
     for name in list(runs):
-        done = c.wait_for_run_completion(runs[name], timeout=120, sleep_duration=0.2)
+        done = c.wait_for_run_completion(runs[name], timeout=300, sleep_duration=0.2)
         runs[name] = [runs[name], done.state]
     again = c.create_run_from_pipeline_package(os.path.join(FOLDER, "cached.yaml"),
                                                arguments={"text": "a"}, run_name="again")
-    done = c.wait_for_run_completion(again.run_id, timeout=60, sleep_duration=0.1)
+    done = c.wait_for_run_completion(again.run_id, timeout=300, sleep_duration=0.1)
     runs["again"] = [again.run_id, done.state]
     json.dump(runs, out)
 
