@@ -538,7 +538,7 @@ static void paths_that_climb_are_refused(void **state)
 static void places_of_the_machine_are_not_written_to(void **state)
 {
     (void)state;
-    static const struct wrong cases[] = {
+    static const struct flow_wrong cases[] = {
         { ONE("    outputs: {parameters: [{name: x, valueFrom: {path: /etc/x}}]}\n"
               "    container: {image: i}\n"),
           "p.yaml:8: templates[0].outputs.parameters[0].valueFrom.path: \"/etc/x\" is beside files "
@@ -562,7 +562,7 @@ static void places_of_the_machine_are_not_written_to(void **state)
             "    container: {image: i}\n"),
     };
     for (size_t i = 0; i < sizeof fine / sizeof fine[0]; i++)
-        json_decref(compile(fine[i]));
+        json_decref(flow_of(fine[i]));
 }
 
 static void what_is_not_there_is_refused_by_name(void **state)
