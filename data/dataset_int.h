@@ -72,7 +72,6 @@ int place_read(const json_t *source, const char *path, const char *dir, struct p
                struct err *err);
 void place_done(struct place *p);
 int place_same(const struct place *a, const struct place *b);   /* the same files */
-int place_copy(const struct place *from, struct place *out, struct err *err);
 
 /* The columns of a schema, selected in an opened reader. */
 int rows_for(const struct schema *s, const struct place *p, struct rows **out, struct err *err);

@@ -99,20 +99,6 @@ int place_same(const struct place *a, const struct place *b)
     return 1;
 }
 
-int place_copy(const struct place *from, struct place *out, struct err *err)
-{
-    struct place p = *from;
-    if (!(p.path = calloc((size_t)p.n, sizeof *p.path)))
-        return err_set(err, ERR_NOMEM, "no memory for a file name");
-    for (int i = 0; i < p.n; i++)
-        if (!(p.path[i] = strdup(from->path[i]))) {
-            place_done(&p);
-            return err_set(err, ERR_NOMEM, "no memory for a file name");
-        }
-    *out = p;
-    return 0;
-}
-
 int rows_for(const struct schema *s, const struct place *p, struct rows **out, struct err *err)
 {
     struct csv_options o = schema_csv(s);

@@ -552,11 +552,6 @@ const json_t *run_graph_outputs(const struct run_graph *g)
     return g->root->n.outputs;
 }
 
-const json_t *run_graph_parameters(const struct run_graph *g)
-{
-    return g->parameters;
-}
-
 size_t run_graph_bytes(const struct run_graph *g)
 {
     return g->bytes;

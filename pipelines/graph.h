@@ -176,9 +176,6 @@ int run_graph_volumes(const struct run_graph *g, json_t **out, struct err *err);
 /* The run's own outputs: of the root. NULL: none yet. */
 const json_t *run_graph_outputs(const struct run_graph *g);
 
-/* Parameters of the run as they count: defaults filled in. Borrowed. */
-const json_t *run_graph_parameters(const struct run_graph *g);
-
 size_t run_graph_bytes(const struct run_graph *g);      /* memory held, but for JSON of leaves */
 int run_graph_count(const struct run_graph *g);         /* nodes */
 uint64_t run_graph_work(const struct run_graph *g);     /* nodes and edges looked at so far */

@@ -143,8 +143,8 @@ int rows_read(sqlite3 *db, const struct rows_kind *k, const char *project, const
     return read_one(st, k, id ? id : "", out, err);
 }
 
-int rows_read_named(sqlite3 *db, const struct rows_kind *k, const char *project,
-                    const char *parent, const char *name, json_t **out, struct err *err)
+static int read_named(sqlite3 *db, const struct rows_kind *k, const char *project,
+                      const char *parent, const char *name, json_t **out, struct err *err)
 {
     OWN_STMT st = NULL;
     char sql[256];
@@ -184,7 +184,7 @@ static int get(sqlite3 *db, void *arg, struct err *err)
     const struct get *g = arg;
 
     return g->named
-        ? rows_read_named(db, g->kind, g->project, g->parent, g->key, g->out, err)
+        ? read_named(db, g->kind, g->project, g->parent, g->key, g->out, err)
         : rows_read(db, g->kind, g->project, g->key, g->out, err);
 }
 

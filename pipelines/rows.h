@@ -65,8 +65,6 @@ int rows_insert(sqlite3 *db, const struct rows_kind *k, const json_t *doc, struc
 int rows_update(sqlite3 *db, const struct rows_kind *k, const json_t *doc, struct err *err);
 int rows_read(sqlite3 *db, const struct rows_kind *k, const char *project, const char *id,
               json_t **out, struct err *err);
-int rows_read_named(sqlite3 *db, const struct rows_kind *k, const char *project,
-                    const char *parent, const char *name, json_t **out, struct err *err);
 int rows_remove(sqlite3 *db, const struct rows_kind *k, const char *id, struct err *err);
 
 /* Texts by their digest, each once; a text that no row names any more is removed with the last. */

@@ -120,15 +120,6 @@ static bool is_plain(const struct request *q)
     return true;
 }
 
-int storage_get(struct request *q, struct err *err)
-{
-    const char *alt = *request_query_text(q) ? request_query(q, "alt") : NULL;
-
-    if (alt && !strcmp(alt, "media"))
-        return storage_download(q, err);
-    return is_plain(q) ? get_hot(q, err) : answer_call(q, storage_object_get, err);
-}
-
 /* ------------------------------------------------------------ downloads */
 
 struct range {
@@ -322,9 +313,18 @@ static int download_one(struct request *q, struct err *err)
     return rc;
 }
 
-int storage_download(struct request *q, struct err *err)
+static int download(struct request *q, struct err *err)
 {
     return is_plain(q) ? download_hot(q, err) : download_one(q, err);
+}
+
+static int get(struct request *q, struct err *err)
+{
+    const char *alt = *request_query_text(q) ? request_query(q, "alt") : NULL;
+
+    if (alt && !strcmp(alt, "media"))
+        return download(q, err);
+    return is_plain(q) ? get_hot(q, err) : answer_call(q, storage_object_get, err);
 }
 
 /* ------------------------------------------------------------ routes */
@@ -339,8 +339,8 @@ int storage_download(struct request *q, struct err *err)
 
 #define X(method, path, name) { method, path, HTTP_WAITS | HTTP_JOB, handle_##name, NULL },
 static const struct http_route routes[] = {
-    { "GET", "/storage/v1/b/{bucket}/o/{object*}", HTTP_JOB, storage_get, NULL },
-    { "GET", "/download/storage/v1/b/{bucket}/o/{object*}", HTTP_JOB, storage_download, NULL },
+    { "GET", "/storage/v1/b/{bucket}/o/{object*}", HTTP_JOB, get, NULL },
+    { "GET", "/download/storage/v1/b/{bucket}/o/{object*}", HTTP_JOB, download, NULL },
     UPLOAD_ROUTES("/upload")
     UPLOAD_ROUTES("/resumable/upload")  /* gcloud's, for large files */
     { "POST", "/batch/storage/v1", HTTP_WAITS | HTTP_JOB, storage_batch, NULL },

@@ -62,7 +62,6 @@ const char *call_query(const struct call *c, const char *name);         /* NULL:
 /* A number of the query; `otherwise` when it is absent. ERR_INVALID. */
 int call_number(const struct call *c, const char *name, int64_t otherwise, int64_t *out,
                 struct err *err);
-bool call_flag(const struct call *c, const char *name);
 /* ifGenerationMatch and its like; "ifSource..." with source. */
 int call_when(struct call *c, bool source, struct objects_when *out, struct err *err);
 void call_done(struct call *c);
@@ -84,8 +83,6 @@ void storage_etag(const struct object *o, char out[48]);
 /* ------------------------------------------------------------ routes of their own */
 
 void storage_error(struct request *q, const struct err *err);
-int storage_download(struct request *q, struct err *err);
-int storage_get(struct request *q, struct err *err);
 int storage_upload(struct request *q, struct err *err);
 int storage_upload_body(struct request *q, const void *bytes, size_t n, struct err *err);
 int storage_upload_cancel(struct request *q, struct err *err);

@@ -38,7 +38,7 @@ int call_number(const struct call *c, const char *name, int64_t otherwise, int64
     return 0;
 }
 
-bool call_flag(const struct call *c, const char *name)
+static bool call_flag(const struct call *c, const char *name)
 {
     const char *text = call_query(c, name);
 

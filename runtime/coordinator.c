@@ -68,7 +68,8 @@ struct caller *caller_find(struct coordinator *c, uint64_t id)
     return NULL;
 }
 
-void caller_lose(struct coordinator *c, struct caller *k, const char *why)
+/* A worker is gone: off the list, and its connection with it. */
+static void caller_lose(struct coordinator *c, struct caller *k, const char *why)
 {
     if (k->kind == CALLER_WORKER) {
         roster_lost(c->roster, k->id);

@@ -67,8 +67,6 @@ void caller_put(struct caller *k, enum wire_kind kind, uint64_t generation, uint
 void caller_put_json(struct caller *k, enum wire_kind kind, uint64_t generation, const json_t *doc);
 struct caller *caller_find(struct coordinator *c, uint64_t id);         /* NULL: no worker has it */
 void caller_drop(struct caller *k);
-/* A worker is gone: off the list, and its connection with it. */
-void caller_lose(struct coordinator *c, struct caller *k, const char *why);
 void caller_refuse(struct coordinator *c, struct caller *k, const struct err *why);
 
 /* --- the desk (coordinator_desk.c) --- */
@@ -91,7 +89,5 @@ int record_results(struct coordinator *c, bool current, const char *body, size_t
 int record_event(struct coordinator *c, const json_t *event, struct err *err);
 /* Writes generation, next id and list. */
 int record_roster(struct coordinator *c, struct err *err);
-/* The newest checkpoint as a state for workers; step 0 and no bytes without one. */
-json_t *record_history(struct coordinator *c);
 
 #endif

@@ -47,7 +47,7 @@ int record_roster(struct coordinator *c, struct err *err)
     return files_write(path, text, strlen(text), err);
 }
 
-json_t *record_history(struct coordinator *c)
+static json_t *read_history(struct coordinator *c)
 {
     char path[4096 + 32];
     OWN_MEM char *text = NULL;
@@ -207,7 +207,7 @@ static int on_end(struct coordinator *c, const json_t *event, struct err *err)
     snprintf(f->why, sizeof f->why, "%s", why ? why : "");
     trainer_last_test(c->config->trainer, &f->test, &test_step, &test_epoch);
     record_change(c, "end", json_pack("{s:I}", "step", (json_int_t)f->steps));
-    OWN_JSON json_t *more = json_pack("{s:o}", "roster", record_history(c));
+    OWN_JSON json_t *more = json_pack("{s:o}", "roster", read_history(c));
     if (rundir_finish(c->config->dir, c->config->trainer, f, more, c->digest, err) < 0)
         return -(int)err->code;
     c->ended = true;

@@ -35,7 +35,8 @@ static const char *name_in(const json_t *part, int *k)
     return NULL;
 }
 
-const char *fetch_name(const struct job_spec *spec, int k)
+/* The path of file number `k` as the spec has it; NULL: there are no more. */
+static const char *file_name(const struct job_spec *spec, int k)
 {
     const char *more[] = { spec->init, spec->order };
     const char *name = name_in(json_object_get(spec->data, "train"), &k);
@@ -53,7 +54,7 @@ const char *fetch_name(const struct job_spec *spec, int k)
 int fetch_piece(const struct job_spec *spec, int k, int64_t at, struct buf *out, int64_t *out_size,
                 struct err *err)
 {
-    const char *name = k >= 0 && k < FETCH_FILES ? fetch_name(spec, k) : NULL;
+    const char *name = k >= 0 && k < FETCH_FILES ? file_name(spec, k) : NULL;
     struct stat st;
 
     if (!name || at < 0)
@@ -151,7 +152,7 @@ static int fetch_all(struct job_spec *spec, int fd, const char *root, struct err
     char below[1200], path[PATH_SIZE + 1200];
     const char *name;
 
-    for (int k = 0; (name = fetch_name(spec, k)); k++) {
+    for (int k = 0; (name = file_name(spec, k)); k++) {
         if (http_is_url(name))
             continue;
         if (!place_below(name, below, sizeof below))
@@ -186,7 +187,7 @@ int fetch_missing(struct job_spec *spec, const char *join, const char *token, st
     bool all = true;
     OWN_FD int fd = -1;
 
-    for (int k = 0; (name = fetch_name(spec, k)); k++) {
+    for (int k = 0; (name = file_name(spec, k)); k++) {
         OWN_MEM char *path = files_resolve(spec->dir, name);
         all &= path && is_here(path);
     }

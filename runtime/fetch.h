@@ -18,9 +18,6 @@
 
 enum { FETCH_FILES = 256, FETCH_PIECE = 1 << 20 };
 
-/* The path of file number `k` as the spec has it; NULL: there are no more. */
-const char *fetch_name(const struct job_spec *spec, int k);
-
 /* For the coordinator: up to FETCH_PIECE bytes of file k from `at` on, and its size. */
 int fetch_piece(const struct job_spec *spec, int k, int64_t at, struct buf *out, int64_t *out_size,
                 struct err *err);

@@ -63,7 +63,8 @@ void group_say(const struct group_end *e, char *out, size_t size)
         snprintf(out, size, "worker %d ended with exit code %d", e->rank, e->code);
 }
 
-int group_next_size(const struct group_job *job, int size, int restarts)
+/* How many workers the start after the `restarts`-th has, when that had `size`. */
+static int next_size(const struct group_job *job, int size, int restarts)
 {
     return restarts > 0 && size > job->min ? size - 1 : size;
 }
@@ -351,7 +352,7 @@ static int run_all(struct group *g, struct group_result *r, struct err *err)
             break;
         }
         struct group_event e = { .kind = GROUP_LOST, .lost = g->lost,
-                                 .next_size = group_next_size(job, g->start.size, g->start.count),
+                                 .next_size = next_size(job, g->start.size, g->start.count),
                                  .wait_s = backoff(job, g->start.count) };
         tell(g, e);
         rest(g, e.wait_s);

@@ -96,7 +96,5 @@ int group_run(const struct group_job *job, group_fn *tell, void *arg, struct gro
 /* "worker 1 was killed by signal 9 (Killed)", "worker 0 ended with exit code 3". */
 void group_say(const struct group_end *e, char *out, size_t size);
 
-/* How many workers the start after the `restarts`-th has, when that had `size`. */
-int group_next_size(const struct group_job *job, int size, int restarts);
 
 #endif

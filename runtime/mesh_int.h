@@ -218,6 +218,5 @@ int mesh_again(struct mesh *m, struct err *err);        /* says that the generat
 int mesh_wait(struct mesh *m, int i, uint64_t k, struct err *err);
 int mesh_wait_all(struct mesh *m, uint64_t k, struct err *err);
 
-int64_t mesh_now_ms(void);
 
 #endif

@@ -31,7 +31,7 @@ enum { POST_PREFIX = 8 };
 #define POST_LAST (UINT64_C(1) << 63)
 #define STATE_MOST (UINT64_C(1) << 36)
 
-int64_t mesh_now_ms(void)
+static int64_t now_ms(void)
 {
     return (int64_t)(clock_seconds() * 1e3);
 }
@@ -140,15 +140,15 @@ static void link_cut(struct link *l)
 static int push_all(struct link *l, struct iovec *v, int n, struct err *err)
 {
     struct mesh *m = l->mesh;
-    int64_t since = mesh_now_ms();
+    int64_t since = now_ms();
     int rc;
 
     while ((rc = wire_push(l->fd, &v, &n)) == 0) {
         struct pollfd p = { l->fd, POLLOUT, 0 };
         if (poll(&p, 1, m->config.beat_ms) > 0) {
-            since = mesh_now_ms();
+            since = now_ms();
         } else {
-            int64_t beats = (mesh_now_ms() - since) / m->config.beat_ms;
+            int64_t beats = (now_ms() - since) / m->config.beat_ms;
             if (beats >= 2 * MESH_SILENT || (beats >= 2 && mesh_aborted(m)))
                 break;
         }
@@ -156,7 +156,7 @@ static int push_all(struct link *l, struct iovec *v, int n, struct err *err)
             break;
     }
     if (rc == 1) {
-        atomic_store_explicit(&l->sent_ms, mesh_now_ms(), memory_order_relaxed);
+        atomic_store_explicit(&l->sent_ms, now_ms(), memory_order_relaxed);
         return 0;
     }
     link_cut(l);
@@ -226,7 +226,7 @@ static void beat(struct link *l)
     wire_pack(&(struct wire_header){ .kind = WIRE_BEAT }, head);
     if (poll(&p, 1, 0) > 0 && wire_push(l->fd, &v, &n) == 0 && one.iov_len < WIRE_HEADER)
         push_all(l, v, n, &err);        /* half of it went */
-    atomic_store_explicit(&l->sent_ms, mesh_now_ms(), memory_order_relaxed);
+    atomic_store_explicit(&l->sent_ms, now_ms(), memory_order_relaxed);
     pthread_mutex_unlock(&l->sending);
 }
 
@@ -250,7 +250,7 @@ static ssize_t receive_some(struct link *l, void *to, size_t n, struct err *err)
         return err_set(err, ERR_IO, "link to worker %" PRIu64 ": %s", l->id, strerror(why));
     if (!has_beat(l))
         return got < 0 ? 0 : got;
-    int64_t now = mesh_now_ms();
+    int64_t now = now_ms();
     if (now - atomic_load_explicit(&l->sent_ms, memory_order_relaxed) >= beat_ms)
         beat(l);
     /* Counted in looks that found nothing, not by the clock: when we did not run ourselves, what
@@ -483,13 +483,13 @@ static int hear(int fd, enum wire_kind kind, struct buf *body, int ms, struct er
 static int dial(struct link *l, int64_t until, int *out_fd, struct err *err)
 {
     for (;;) {
-        int64_t ms = until - mesh_now_ms();
+        int64_t ms = until - now_ms();
         ms = ms < 1 ? 1 : ms > CALL_SLICE_MS ? CALL_SLICE_MS : ms;
         int rc = wire_connect(l->address, (int)ms, out_fd, err);
         pthread_mutex_lock(&l->mesh->lock);
         bool closing = l->closing;
         pthread_mutex_unlock(&l->mesh->lock);
-        if (rc != -ERR_AGAIN || closing || mesh_now_ms() >= until)
+        if (rc != -ERR_AGAIN || closing || now_ms() >= until)
             return rc;
     }
 }
@@ -497,7 +497,7 @@ static int dial(struct link *l, int64_t until, int *out_fd, struct err *err)
 static int call(struct link *l, struct err *err)
 {
     struct mesh *m = l->mesh;
-    int64_t until = mesh_now_ms() + l->timeout_ms;
+    int64_t until = now_ms() + l->timeout_ms;
     OWN_BUF body = BUF_INIT;
     OWN_MEM char *hello = greeting_text(m, l->to, l->id, -1);
     struct greeting g;
@@ -514,7 +514,7 @@ static int call(struct link *l, struct err *err)
     if (closing)
         return err_set(err, ERR_AGAIN, "the link is closed");
 
-    int ms = (int)(until > mesh_now_ms() ? until - mesh_now_ms() : 1);
+    int ms = (int)(until > now_ms() ? until - now_ms() : 1);
     if ((rc = wire_prove(fd, m->token, ms, err)) < 0 ||
         (rc = say(fd, WIRE_HELLO, hello, ms, err)) < 0 ||
         (rc = hear(fd, WIRE_WELCOME, &body, ms, err)) < 0 ||
@@ -542,7 +542,7 @@ static void *run_link(void *arg)
         l->state = LINK_UP;
         pthread_cond_broadcast(&m->changed);
         pthread_mutex_unlock(&m->lock);
-        atomic_store(&l->sent_ms, mesh_now_ms());
+        atomic_store(&l->sent_ms, now_ms());
         const int ms = m->config.beat_ms;
         struct timeval beat_time = { ms / 1000, ms % 1000 * 1000 };
         if (has_beat(l))
@@ -726,7 +726,7 @@ static void pending_add(struct mesh *m, struct pending *p, int *n)
 
     if (new.fd < 0)
         return;
-    new.until_ms = mesh_now_ms() + PENDING_MS;
+    new.until_ms = now_ms() + PENDING_MS;
     new.in = wire_in_new(m->token, &first);
     if (!new.in || flush(new.fd, &first) < 0) {
         pending_done(m, &new);
@@ -755,7 +755,7 @@ static void *listen_on(void *arg)
         if (f[0].revents)
             break;
         int kept = 0;
-        int64_t now = mesh_now_ms();
+        int64_t now = now_ms();
         for (int i = 0; i < n; i++) {
             bool gone = f[2 + i].revents ? pending_read(m, &p[i]) < 0 : now > p[i].until_ms;
             if (gone)

@@ -216,12 +216,10 @@ void trainer_set_tester(struct trainer *t,
 void trainer_stop(struct trainer *t) { atomic_store(&t->stop, 1); }
 struct plan *trainer_plan(struct trainer *t) { return t->plan; }
 struct dataset *trainer_data(struct trainer *t) { return t->data; }
-struct dataset *trainer_test_data(struct trainer *t) { return t->test_data; }
 const struct job_spec *trainer_spec(const struct trainer *t) { return t->spec; }
 const struct graph *trainer_graph(const struct trainer *t) { return t->graph; }
 long trainer_step(const struct trainer *t) { return t->at.step; }
 bool trainer_settled(const struct trainer *t) { return !(t->at.due & DUE_TEST); }
-int trainer_epoch(const struct trainer *t) { return t->at.epoch; }
 
 /* ------------------------------------------------------------------ tests */
 

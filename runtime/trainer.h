@@ -111,12 +111,10 @@ int trainer_reset(struct trainer *t, struct err *err);
 
 struct plan *trainer_plan(struct trainer *t);
 struct dataset *trainer_data(struct trainer *t);        /* the training set */
-struct dataset *trainer_test_data(struct trainer *t);   /* NULL: none */
 const struct job_spec *trainer_spec(const struct trainer *t);
 const struct graph *trainer_graph(const struct trainer *t);
 long trainer_step(const struct trainer *t);
 bool trainer_settled(const struct trainer *t);          /* no test is due at this step, or it is done */
-int trainer_epoch(const struct trainer *t);
 /* What a checkpoint must have been made by to be of this run: a digest of the spec, epochs apart. */
 void trainer_mark(const struct trainer *t, char out[65]);
 

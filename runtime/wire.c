@@ -206,7 +206,7 @@ int wire_send_pieces(int fd, const struct wire_header *h, const struct wire_piec
     return send_all(fd, v, n + 1, deadline(timeout_ms), err);
 }
 
-int wire_receive_header(int fd, struct wire_header *h, int timeout_ms, struct err *err)
+static int receive_header(int fd, struct wire_header *h, int timeout_ms, struct err *err)
 {
     unsigned char head[WIRE_HEADER];
     int rc = receive_all(fd, head, WIRE_HEADER, false, deadline(timeout_ms), err);
@@ -214,7 +214,7 @@ int wire_receive_header(int fd, struct wire_header *h, int timeout_ms, struct er
     return rc < 0 ? rc : wire_unpack(head, h, err);
 }
 
-int wire_receive_body(int fd, void *to, size_t n, int timeout_ms, struct err *err)
+static int receive_body(int fd, void *to, size_t n, int timeout_ms, struct err *err)
 {
     return receive_all(fd, to, n, true, deadline(timeout_ms), err);
 }
@@ -223,7 +223,7 @@ int wire_receive(int fd, struct wire_header *h, struct buf *body, int timeout_ms
 {
     double until = deadline(timeout_ms);
     struct wire_header got;
-    int rc = wire_receive_header(fd, &got, timeout_ms, err);
+    int rc = receive_header(fd, &got, timeout_ms, err);
     if (rc < 0)
         return rc;
 
@@ -326,19 +326,19 @@ static int receive_challenge(int fd, unsigned char *to, size_t n, double until, 
 {
     struct wire_header h;
     char said[128];
-    int rc = wire_receive_header(fd, &h, left(until), err);
+    int rc = receive_header(fd, &h, left(until), err);
 
     if (rc < 0)
         return rc;
     if (h.kind == WIRE_REFUSED && h.length < sizeof said) {
-        if ((rc = wire_receive_body(fd, said, (size_t)h.length, left(until), err)) < 0)
+        if ((rc = receive_body(fd, said, (size_t)h.length, left(until), err)) < 0)
             return rc;
         return err_set(err, ERR_DENIED, "%.*s", (int)h.length, said);
     }
     if (h.kind != WIRE_CHALLENGE || h.length != n)
         return err_set(err, ERR_INVALID, "a message %s of %llu bytes in place of the challenge",
                        wire_kind_name(h.kind), (unsigned long long)h.length);
-    return wire_receive_body(fd, to, n, left(until), err);
+    return receive_body(fd, to, n, left(until), err);
 }
 
 static int send_challenge(int fd, const void *bytes, size_t n, double until, struct err *err)

@@ -90,8 +90,6 @@ int wire_send_pieces(int fd, const struct wire_header *h, const struct wire_piec
                      int timeout_ms, struct err *err);
 /* What goes without waiting; *v and *n move on. 1: all of it; 0: no room now; -1: errno says. */
 int wire_push(int fd, struct iovec **v, int *n);
-int wire_receive_header(int fd, struct wire_header *h, int timeout_ms, struct err *err);
-int wire_receive_body(int fd, void *to, size_t n, int timeout_ms, struct err *err);
 /* Header and body; the body takes the place of what is in the buf and is NUL terminated. */
 int wire_receive(int fd, struct wire_header *h, struct buf *body, int timeout_ms,
                  struct err *err);

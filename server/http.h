@@ -58,7 +58,6 @@ struct protocol {
 
 struct server *request_server(const struct request *q);
 const char *request_method(const struct request *q);
-const char *request_path(const struct request *q);      /* as sent, without /k/TOKEN and query */
 const char *request_arg(const struct request *q, const char *name);     /* of the path; NULL: none */
 const char *request_query(const struct request *q, const char *name);   /* decoded; NULL: none */
 const char *request_query_text(const struct request *q);        /* all of it, as sent */

@@ -218,7 +218,6 @@ void conn_run(struct conn *c);          /* on a pool thread: the piece, or the r
 void request_done(struct request *q);   /* frees what belongs to it */
 void reply_begin(struct conn *c);       /* c->out from the answer */
 void reply_plain(struct request *q, int status, const char *text);
-const char *status_text(int status);
 
 /* http_loop.c */
 void loop_sweep_by(struct loop *l, double when);

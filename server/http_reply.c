@@ -17,11 +17,6 @@ const char *request_method(const struct request *q)
     return q->head.method;
 }
 
-const char *request_path(const struct request *q)
-{
-    return q->path;
-}
-
 const char *request_arg(const struct request *q, const char *name)
 {
     for (int i = 0; i < q->match.n_args; i++)
@@ -345,7 +340,7 @@ static const struct { int status; const char *text; } statuses[] = {
     { 505, "HTTP Version Not Supported" }, { 507, "Insufficient Storage" },
 };
 
-const char *status_text(int status)
+static const char *status_text(int status)
 {
     for (size_t i = 0; i < sizeof statuses / sizeof statuses[0]; i++)
         if (statuses[i].status == status)

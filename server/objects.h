@@ -166,7 +166,6 @@ struct content *content_new(struct server *s);  /* NULL: no memory */
 void content_free(struct content *c);           /* with the file, when it was not put */
 OWN_DEFINE(content)
 int content_add(struct content *c, const void *bytes, size_t n, struct err *err);
-int64_t content_size(const struct content *c);
 
 /* Fails by ERR_IO, "the disk is full ...", where n bytes more do not fit: before they are sent. */
 int objects_room(struct server *s, int64_t n, struct err *err);

@@ -174,11 +174,6 @@ void content_free(struct content *c)
     free(c);
 }
 
-int64_t content_size(const struct content *c)
-{
-    return c->size;
-}
-
 static int spill(struct content *c, struct err *err)
 {
     static atomic_uint count;

@@ -11,8 +11,6 @@
 #include "base/err.h"
 #include "engine/plan.h"
 
-int export_safetensors(const struct plan *p, const char *path, struct err *err);
-int export_torch(const struct plan *p, const char *path, struct err *err);
 int export_onnx(const struct plan *p, const char *path, struct err *err);
 
 /* NULL when the format is not known. */

@@ -195,7 +195,7 @@ static int add_values(struct zip *z, const struct plan *p, struct err *err)
     return 0;
 }
 
-int export_torch(const struct plan *p, const char *path, struct err *err)
+static int export_torch(const struct plan *p, const char *path, struct err *err)
 {
     OWN(file_writer) out = NULL;
     OWN_BUF pickle = BUF_INIT;
@@ -216,7 +216,7 @@ int export_torch(const struct plan *p, const char *path, struct err *err)
 
 /* ------------------------------------------------------------------ the table of formats */
 
-int export_safetensors(const struct plan *p, const char *path, struct err *err)
+static int export_safetensors(const struct plan *p, const char *path, struct err *err)
 {
     return model_save(p, path, false, NULL, err);
 }

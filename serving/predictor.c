@@ -123,13 +123,13 @@ void predictor_free(struct predictor *p)
     free(p);
 }
 
-struct plan *predictor_plan(struct predictor *p) { return p->plan; }
-const struct graph *predictor_graph(const struct predictor *p) { return p->graph; }
-const json_t *predictor_document(const struct predictor *p) { return p->doc; }
-const json_t *predictor_description(const struct predictor *p)
+/* Of its data. */
+static const json_t *description(const struct predictor *p)
 {
     return json_object_get(p->doc, "data");
 }
+
+struct plan *predictor_plan(struct predictor *p) { return p->plan; }
 int predictor_classes(const struct predictor *p) { return p->classes; }
 int predictor_outputs(const struct predictor *p) { return p->plan->output->c; }
 
@@ -191,7 +191,7 @@ int predictor_file(struct predictor *p, const char *path, const char *format, co
     struct stretch s;
     long rows = 0;
 
-    if (dataset_open_like(predictor_description(p), path, format, 0, &data, err) < 0)
+    if (dataset_open_like(description(p), path, format, 0, &data, err) < 0)
         return -(int)err->code;
     struct writing w = { .p = p, .err = err };
     w.rc = answers_new(p, as ? as : format ? format : answers_format(path), to, &answers, err);
@@ -222,7 +222,7 @@ int predictor_evaluate(struct predictor *p, const char *path, const char *format
     for (size_t i = 0; i < json_array_size(names) && n < METRICS_MAX; i++)
         name[n++] = json_string_value(json_array_get(names, i));
     if (metrics_new(name, n, p->classes, p->plan->output->c, &m, err) < 0 ||
-        dataset_open_like(predictor_description(p), path, format, 1, &data, err) < 0)
+        dataset_open_like(description(p), path, format, 1, &data, err) < 0)
         return -(int)err->code;
     int rc = plan_test(p->plan, data, m, out_samples, err);
     dataset_free(data);
@@ -260,7 +260,7 @@ int predictor_image(struct predictor *p, const unsigned char *pixels, size_t n, 
 int predictor_features(struct predictor *p, const double *features, int n, float *out,
                        struct err *err)
 {
-    if (!p->row && record_new(predictor_description(p), &p->row, err) < 0)
+    if (!p->row && record_new(description(p), &p->row, err) < 0)
         return err_add(err, "%s", p->dir);
     if (record_fill(p->row, features, n, p->field, p->n_fields, err) < 0)
         return err_add(err, "%s", p->dir);

@@ -25,9 +25,6 @@ void predictor_free(struct predictor *p);
 OWN_DEFINE(predictor)
 
 struct plan *predictor_plan(struct predictor *p);
-const struct graph *predictor_graph(const struct predictor *p);
-const json_t *predictor_document(const struct predictor *p);    /* model.json */
-const json_t *predictor_description(const struct predictor *p); /* of its data */
 int predictor_classes(const struct predictor *p);       /* 0: numbers */
 int predictor_outputs(const struct predictor *p);       /* floats an answer */
 const char *predictor_label(const struct predictor *p, int class);      /* never NULL */
