@@ -146,7 +146,7 @@ int tree_scratch(const char *name, char *out, size_t size, struct err *err)
 
     if (!tmp || !*tmp)
         tmp = "/tmp";
-    if ((size_t)snprintf(out, size, "%s/%s.XXXXXX", tmp, name) >= size)
+    if ((size_t)snprintf(out, size, "%s/%s-XXXXXX", tmp, name) >= size)
         errno = ENAMETOOLONG;
     else if (mkdtemp(out))
         return 0;

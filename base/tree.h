@@ -20,7 +20,7 @@
  * fine. The directories above `path` are trusted. */
 int tree_remove(const char *path, struct err *err);
 
-/* Makes a directory for a while, ${TMPDIR:-/tmp}/NAME.XXXXXX; *out is empty after a failure. */
+/* Makes a directory for a while, ${TMPDIR:-/tmp}/NAME-XXXXXX; *out is empty after a failure. */
 int tree_scratch(const char *name, char *out, size_t size, struct err *err);
 
 #endif
