@@ -33,6 +33,7 @@ struct live {
     bool changed;               /* since what is wanted was last asked for */
     bool terminating, deleting, deadline_said, end_said;
     int64_t folded;             /* events up to this number are in the graph */
+    double looked;              /* of one that has ended: when somebody last did */
     double deadline;            /* of the run; 0: none */
     struct later *later;        /* nodes whose time has not come */
     int n_later, later_cap;
@@ -48,8 +49,9 @@ struct later {
     double at;
 };
 
-/* What can be known of a run: the graph of one that runs, or made again from the log. `lock` is held
- * between the two calls where it runs. */
+/* What can be known of a run: the graph of one that runs, or made again from the log. The last few
+ * that were made so are kept for a while (looked); one whose log has grown since is made anew. The
+ * run's lock is held between the two calls. */
 struct view {
     struct live *live;          /* NULL: made for this view alone */
     struct run_graph *graph;
@@ -59,6 +61,8 @@ struct view {
 int view_open(struct server *s, const char *project, const char *id, struct view *out,
               struct err *err);
 void view_done(struct view *v);
+/* Lets go of those that are too many, and of those that nobody looked at since `before`. */
+void views_forget(struct runs *r, double before);
 #define OWN_VIEW __attribute__((cleanup(view_done))) struct view
 
 /* The run's graph with all its events in it, up to number *out_last (may be NULL). It borrows `doc`
@@ -103,6 +107,7 @@ struct runs {
     _Atomic bool ending;
     pthread_mutex_t lock;
     struct live *first;
+    struct live *looked;        /* runs that have ended and were looked at, the last one first */
     int64_t seen_runs, seen_jobs;       /* of the logs */
     void *leaves;               /* tree by job's uid: struct leaf */
     int n_leaves;

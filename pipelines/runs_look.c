@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/buf.h"
+#include "base/clock.h"
 #include "base/json.h"
 #include "pipelines/cache.h"
 #include "pipelines/runs_int.h"
@@ -13,14 +14,18 @@
 
 /* ------------------------------------------------------------ views */
 
+/* So many graphs of ended runs are kept, with so many nodes in all: some kilobytes each. */
+enum { LOOKED_MAX = 4, LOOKED_NODES = 25000 };
+
 struct fold {
     const char *project, *id;
     struct view *view;
+    int64_t last;
 };
 
 static int fold(sqlite3 *db, void *arg, struct err *err)
 {
-    const struct fold *f = arg;
+    struct fold *f = arg;
     struct view *v = f->view;
     OWN_MEM char *flow = NULL;
 
@@ -30,34 +35,122 @@ static int fold(sqlite3 *db, void *arg, struct err *err)
     v->flow = json_loads(flow, 0, NULL);
     if (!v->flow)
         return err_set(err, ERR_NOMEM, "no memory for a run");
-    return runs_fold(db, v->doc, v->flow, &v->graph, NULL, err);
+    return runs_fold(db, v->doc, v->flow, &v->graph, &f->last, err);
+}
+
+/* The number of a run's newest event; 0: there is none. */
+struct newest { const char *id; int64_t seq; };
+
+static int newest_event(sqlite3 *db, void *arg, struct err *err)
+{
+    struct newest *n = arg;
+    sqlite3_stmt *st = store_sql(db, "SELECT max(seq) FROM run_events WHERE run = ?", err);
+
+    if (!st || store_bind(st, err, "s", n->id) < 0 || store_step(st, err) < 0)
+        return -(int)err->code;
+    n->seq = sqlite3_column_int64(st, 0);
+    sqlite3_reset(st);
+    return 0;
+}
+
+/* One of a list of runs, with a reference; NULL: it is not there. */
+static struct live *take(struct runs *r, struct live **list, const char *project, const char *id)
+{
+    pthread_mutex_lock(&r->lock);
+    struct live *l = *list;
+    while (l && (strcmp(l->id, id) || (project && strcmp(l->project, project))))
+        l = l->next;
+    if (l) {
+        l->refs++;
+        l->looked = clock_seconds();
+    }
+    pthread_mutex_unlock(&r->lock);
+    return l;
+}
+
+void views_forget(struct runs *r, double before)
+{
+    struct live *gone = NULL;
+    int n = 0, nodes = 0;
+
+    pthread_mutex_lock(&r->lock);
+    for (struct live **at = &r->looked; *at;) {
+        struct live *l = *at;
+        nodes += run_graph_count(l->graph);
+        if (++n <= LOOKED_MAX && nodes <= LOOKED_NODES && l->looked >= before) {
+            at = &l->next;
+            continue;
+        }
+        n--;
+        nodes -= run_graph_count(l->graph);
+        *at = l->next;
+        l->next = gone;
+        gone = l;
+    }
+    pthread_mutex_unlock(&r->lock);
+    for (struct live *l = gone, *next; l; l = next) {
+        next = l->next;
+        live_unref(r, l);
+    }
+}
+
+/* A graph that was made for this view is kept for the next ones; else the view has it to itself. */
+static void keep(struct runs *r, struct view *v, int64_t last)
+{
+    struct live *l = r ? calloc(1, sizeof *l) : NULL;
+
+    if (!l)
+        return;
+    pthread_mutex_init(&l->lock, NULL);
+    snprintf(l->id, sizeof l->id, "%s", text_of(v->doc, "id"));
+    snprintf(l->project, sizeof l->project, "%s", text_of(v->doc, "project"));
+    l->doc = TAKE(v->doc);
+    l->flow = TAKE(v->flow);
+    l->graph = v->graph;
+    l->folded = last;
+    l->looked = clock_seconds();
+    l->refs = 2;                /* the list's, and the view's */
+    v->live = l;
+    pthread_mutex_lock(&l->lock);       /* nobody else knows it yet */
+    pthread_mutex_lock(&r->lock);
+    l->next = r->looked;
+    r->looked = l;
+    pthread_mutex_unlock(&r->lock);
+    views_forget(r, 0);
+}
+
+/* One that has ended, and was looked at before; NULL: or its log has grown since. */
+static struct live *take_looked(struct server *s, const char *project, const char *id)
+{
+    struct live *l = take(s->runs, &s->runs->looked, project, id);
+    struct newest newest = { id, 0 };
+    struct err none = { 0 };
+
+    if (!l || (store_read(s->store, newest_event, &newest, &none) == 0 && newest.seq == l->folded))
+        return l;
+    live_unref(s->runs, l);
+    return NULL;
 }
 
 int view_open(struct server *s, const char *project, const char *id, struct view *out,
               struct err *err)
 {
-    struct runs *r = s->runs;
-    struct view v = { .runs = r };
+    struct view v = { .runs = s->runs };
+    struct fold f = { project, id, &v, 0 };
 
-    if (r) {
-        pthread_mutex_lock(&r->lock);
-        for (v.live = r->first; v.live; v.live = v.live->next)
-            if (!strcmp(v.live->id, id) && (!project || !strcmp(v.live->project, project)))
-                break;
-        if (v.live)
-            v.live->refs++;
-        pthread_mutex_unlock(&r->lock);
-    }
+    if (s->runs && !(v.live = take(s->runs, &s->runs->first, project, id)))
+        v.live = take_looked(s, project, id);
     if (v.live) {
         pthread_mutex_lock(&v.live->lock);
         v.graph = v.live->graph;
         *out = v;
         return 0;
     }
-    if (store_read(s->store, fold, &(struct fold){ project, id, &v }, err) < 0) {
+    if (store_read(s->store, fold, &f, err) < 0) {
         view_done(&v);
         return -(int)err->code;
     }
+    keep(s->runs, &v, f.last);
     *out = v;
     return 0;
 }
@@ -302,7 +395,7 @@ static int check_run(sqlite3 *db, const char *id, struct err *err)
 {
     OWN_VIEW v = { 0 };
 
-    if (fold(db, &(struct fold){ NULL, id, &v }, err) < 0)
+    if (fold(db, &(struct fold){ NULL, id, &v, 0 }, err) < 0)
         return err_add(err, "run %s", id);
     const char *phase = node_phase_name(run_graph_phase(v.graph, NULL));
     if (number_of(v.doc, "ended") > 0 && strcmp(phase, text_of(v.doc, "phase")))

@@ -11,6 +11,7 @@
 #include <search.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/statvfs.h>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -21,8 +22,14 @@
 #include "server/server.h"
 #include "server/volumes.h"
 
+/* The graph of a run that has ended is kept so long after somebody looked at it. */
+static const double LOOKED_S = 60;
+
 /* After a failure of the store (a full disk) it is tried again so often. */
 enum { TROUBLE_MS = 500 };
+
+/* On a disk that has less than this left, what ended steps leave beside their outputs is not kept. */
+enum { SHORT_BYTES = 16 << 20 };
 
 /* So many leaves are begun before it is looked again who has ended. */
 enum { BEGIN_MAX = 64 };
@@ -231,6 +238,23 @@ static bool begins(const char *type)
     return !strcmp(type, "run.created") || !strcmp(type, "run.retry");
 }
 
+/* Its outputs are kept and its end is on record: what else it left may go where room is short. */
+static void make_room(struct runs *r, struct live *l, const json_t *ended)
+{
+    const char *job = json_string_value(json_object_get(ended, "job"));
+    const char *name = json_string_value(json_object_get(ended, "node"));
+    struct statvfs disk;
+    struct err err = { 0 };
+
+    if (!job || !*job || !name || statvfs(r->server->data_dir, &disk) < 0 ||
+        (uint64_t)disk.f_bavail * disk.f_frsize >= SHORT_BYTES)
+        return;
+    const struct node *node = run_graph_find(l->graph, name);
+    if (node && node->kind == NODE_STEP && jobs_clear(r->server, l->project, job, &err) == 0)
+        log_event(LEVEL_WARN, "run.cleared", "{s:s, s:s, s:s, s:s}", "run", l->id, "node", name,
+                  "job", job, "reason", "the disk is nearly full");
+}
+
 static void apply(struct runs *r, struct live *l, const struct run_news *n)
 {
     OWN_JSON json_t *body = json_loads(n->body, 0, NULL);
@@ -243,6 +267,8 @@ static void apply(struct runs *r, struct live *l, const struct run_news *n)
     pthread_mutex_unlock(&l->lock);
     l->folded = n->seq;
     l->changed = true;
+    if (!strcmp(n->type, "node.ended"))
+        make_room(r, l, body);
     if (!strcmp(n->type, "run.terminate")) {
         l->terminating = true;
         l->deleting |= json_is_true(json_object_get(body, "delete"));
@@ -628,6 +654,7 @@ void runs_forget(struct runs *r)
     r->leaves = NULL;
     while (r->first)
         live_drop(r, r->first);
+    views_forget(r, INFINITY);
     for (int i = 0; i < r->n_pending; i++)
         record_done(&r->pending[i]);
     free(r->pending);
@@ -650,6 +677,7 @@ void *runs_thread(void *arg)
         bool again;
         err = (struct err){ 0 };
         int rc = round_of(r, &next, &again, &err);
+        views_forget(r, clock_seconds() - LOOKED_S);
         if (rc < 0 && !told)
             log_event(LEVEL_WARN, "runs.trouble", "{s:s}", "reason", err.text);
         told = rc < 0;

@@ -647,6 +647,25 @@ int jobs_dir(struct server *s, const char *project, const char *name, char *out,
     return 0;
 }
 
+int jobs_clear(struct server *s, const char *project, const char *name, struct err *err)
+{
+    OWN_ROW r = { 0 };
+
+    if (store_read(s->store, where, &(struct where){ project, name, &r }, err) < 0)
+        return -(int)err->code;
+    if (!job_state_ended(r.state))
+        return err_set(err, ERR_CONFLICT, "job \"%s\" has not ended", r.name);
+    for (int i = 1; i <= r.attempt; i++) {
+        char path[4096], work[sizeof path + 8];
+        if (job_path(s, r.id, i, path, sizeof path, err) < 0)
+            return -(int)err->code;
+        snprintf(work, sizeof work, "%s/work", path);
+        if (tree_remove(work, err) < 0)
+            return -(int)err->code;
+    }
+    return 0;
+}
+
 /* ------------------------------------------------------------ check */
 
 static int check_job(sqlite3 *db, const struct job_row *row, struct err *err)

@@ -98,6 +98,8 @@ int jobs_news(struct server *s, int64_t after, int (*each)(void *arg, const stru
 /* The directory of the job's newest attempt ("" when there is none): logs are there. */
 int jobs_dir(struct server *s, const char *project, const char *name, char *out, size_t size,
              struct err *err);
+/* Removes what a job that has ended left in its directories; its log stays. */
+int jobs_clear(struct server *s, const char *project, const char *name, struct err *err);
 
 /* An event of the system's own, folded and stored; `body` is taken (NULL: empty). ERR_CONFLICT when
  * the job has ended. */
