@@ -104,6 +104,7 @@ static bool preparing(struct job_row *r, double t, const json_t *body)
         return false;
     r->attempt = attempt;
     r->live = true;
+    r->reason[0] = 0;           /* of the attempt before: this one has not failed */
     r->retry_at = 0;
     if (r->state == JOB_QUEUED)
         r->state = JOB_PREPARING;
@@ -120,6 +121,7 @@ static bool attempt_started(struct job_row *r, double t, const json_t *body)
         return false;
     r->attempt = attempt;
     r->live = true;
+    r->reason[0] = 0;
     if (r->started == 0)
         r->started = number_of(body, "at", t);
     r->now = int_of(body, "workers", r->now);

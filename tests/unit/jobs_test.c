@@ -90,7 +90,8 @@ static const struct story stories[] = {
     { { PREPARING, STARTED, ENDED, RETRY, RETRY }, "queued", "exit code 3", 5 },
     { { PREPARING, STARTED, ENDED, RETRY, STARTED }, "queued", "exit code 3", 5 },
     { { PREPARING, STARTED, ENDED, RETRY, "job.preparing {\"attempt\": 2}", ENDED }, "preparing",
-      "exit code 3", 6 },
+      "", 6 },
+    { { PREPARING, STARTED, ENDED, RETRY, "attempt.started {\"attempt\": 2}" }, "running", "", 6 },
     { { PREPARING, STARTED, ENDED, SUCCEEDED }, "succeeded", "", 5 },
     { { CANCEL, CANCEL }, "cancelling", "", 2 },
     { { PREPARING, CANCEL, STARTED, STARTED }, "cancelling", "", 4 },
@@ -183,6 +184,10 @@ static void a_wrong_document_is_refused_with_its_key(void **state)
         { "{\"kind\": \"python\", \"python\": {\"module\": 1}}", "python.module:" },
         { "{\"kind\": \"command\", \"command\": [\"a\"], \"resources\": {\"cpu\": 0}}",
           "resources.cpu:" },
+        { "{\"kind\": \"command\", \"command\": [\"a\"], \"resources\": {\"memory\": \"many\"}}",
+          "resources.memory: \"many\" is no amount, such as 512Mi" },
+        { "{\"kind\": \"command\", \"command\": [\"a\"], \"resources\": {\"memory\": \"100m\"}}",
+          "resources.memory: takes a whole number" },
         { "{\"kind\": \"command\", \"command\": [\"a\"], \"resources\": {\"cpus\": 1}}",
           "did you mean \"resources.cpu\"" },
         { "{\"kind\": \"command\", \"command\": [\"a\"], \"workers\": {\"min\": 3, \"max\": 2}}",
@@ -202,6 +207,25 @@ static void a_wrong_document_is_refused_with_its_key(void **state)
         if (!strstr(err.text, wrong[i].says))
             fail_msg("%s: \"%s\" does not say \"%s\"", wrong[i].doc, err.text, wrong[i].says);
     }
+    end(&f);
+}
+
+static void amounts_may_be_texts_as_kubernetes_has_them(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct err err = { 0 };
+    OWN_JSON json_t *one = NULL;
+    OWN_JSON json_t *doc = json_loads("{\"kind\": \"command\", \"command\": [\"a\"], \"resources\": "
+                                      "{\"cpu\": \"500m\", \"memory\": \"100Mi\", \"gpu\": \"2\"}}",
+                                      0, NULL);
+    begin(&f);
+    assert_ok(jobs_submit(&f.server, "p", "a", doc, NULL, &err));
+    assert_ok(jobs_get(&f.server, "p", "a", &one, &err));
+    const json_t *r = json_object_get(json_object_get(one, "spec"), "resources");
+    assert_true(json_real_value(json_object_get(r, "cpu")) == 0.5);
+    assert_int_equal(json_integer_value(json_object_get(r, "memory")), 100 << 20);
+    assert_int_equal(json_integer_value(json_object_get(r, "gpu")), 2);
     end(&f);
 }
 
@@ -409,6 +433,7 @@ static void fifty_thousand_queued_jobs_are_listed_at_once(void **state)
 CHECK_MAIN(each_order_of_events_leads_to_its_state_and_repeats_are_not_kept,
            nothing_but_labels_changes_after_the_end,
            a_name_is_taken_once_in_a_project_and_made_when_there_is_none,
+           amounts_may_be_texts_as_kubernetes_has_them,
            a_wrong_document_is_refused_with_its_key, lists_are_paged_and_filtered_newest_first,
            a_deleted_job_is_gone_with_its_files_and_its_number_is_not_given_again,
            only_training_that_others_can_join_is_resized,
