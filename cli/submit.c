@@ -202,23 +202,6 @@ static int add_asked(const struct args *a, json_t *job, struct err *err)
 }
 
 /* "1Gi" in bytes; the spec's reader has seen that it is one. */
-static json_int_t bytes_of(const json_t *size)
-{
-    static const struct { const char *unit; double times; } units[] = {
-        { "Ki", 1024.0 }, { "Mi", 1048576.0 }, { "Gi", 1073741824.0 }, { "Ti", 1099511627776.0 },
-        { "k", 1e3 }, { "K", 1e3 }, { "M", 1e6 }, { "G", 1e9 }, { "T", 1e12 },
-    };
-    char *end;
-
-    if (json_is_number(size))
-        return (json_int_t)json_number_value(size);
-    double n = strtod(json_string_value(size), &end);
-    for (size_t i = 0; i < sizeof units / sizeof units[0]; i++)
-        if (!strcmp(end, units[i].unit))
-            n *= units[i].times;
-    return (json_int_t)n;
-}
-
 static int make_job(const struct job_spec *s, const struct args *a, json_t **out, struct err *err)
 {
     int min = s->workers_min, max = s->workers_max;
@@ -233,10 +216,6 @@ static int make_job(const struct job_spec *s, const struct args *a, json_t **out
     json_t *resources = json_object_get(s->doc, "resources");
     if (resources) {
         json_object_set_new(job, "resources", json_copy(resources));
-        json_t *memory = json_object_get(resources, "memory");
-        if (memory)
-            json_object_set_new(json_object_get(job, "resources"), "memory",
-                                json_integer(bytes_of(memory)));
     }
     json_object_set_new(job, "origin", json_pack("{s:s}", "api", "native"));
     *out = TAKE(job);

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "pipelines/flow.h"
+#include "spec/scan.h"
 
 #define KFP "pipelines.kubeflow.org/"
 
@@ -162,7 +163,7 @@ static int put_claims(struct argo *c)
             return -(int)c->err->code;
         const struct value *storage = argo_get(argo_get(argo_get(spec, "resources"), "requests"),
                                                "storage");
-        if (storage && (storage->kind != VALUE_SCALAR || !flow_quantity(storage->text, &size)))
+        if (storage && (storage->kind != VALUE_SCALAR || !scan_quantity(storage->text, &size)))
             return argo_refuse(c, storage, "must be a size such as 1Gi");
         argo_put_item(c, claims, json_pack("{s:s, s:I}", "name", name, "size",
                                       (json_int_t)(storage && size < 9e18 ? size : 0)));

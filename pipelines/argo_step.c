@@ -4,6 +4,7 @@
 
 #include "pipelines/argo_int.h"
 #include "pipelines/flow.h"
+#include "spec/scan.h"
 
 /* ------------------------------------------------------------------ environment */
 
@@ -94,7 +95,7 @@ static int put_amounts(struct argo *c, json_t *object, const struct value *amoun
                 return -(int)c->err->code;
             continue;
         }
-        if (v->kind != VALUE_SCALAR || !flow_quantity(v->text, &n))
+        if (v->kind != VALUE_SCALAR || !scan_quantity(v->text, &n))
             return argo_refuse(c, v, "\"%.40s\" is no amount: write 2, 500m or 1Gi",
                                v->text ? v->text : "");
         if (!key && n > 0)

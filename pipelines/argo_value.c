@@ -287,29 +287,6 @@ int flow_seconds(const char *text, double *out)
     return 1;
 }
 
-int flow_quantity(const char *text, double *out)
-{
-    static const struct { const char *word; double factor; } suffixes[] = {
-        { "", 1 }, { "n", 1e-9 }, { "u", 1e-6 }, { "m", 1e-3 }, { "k", 1e3 }, { "K", 1e3 },
-        { "M", 1e6 }, { "G", 1e9 }, { "T", 1e12 }, { "P", 1e15 }, { "E", 1e18 },
-        { "Ki", 0x1p10 }, { "Mi", 0x1p20 }, { "Gi", 0x1p30 }, { "Ti", 0x1p40 }, { "Pi", 0x1p50 },
-        { "Ei", 0x1p60 },
-    };
-    const char *s = text;
-    double n;
-
-    if (scan_number(text, c_locale(), out))
-        return *out >= 0;
-    if (!take_number(&s, &n))
-        return 0;
-    for (size_t i = 0; i < sizeof suffixes / sizeof suffixes[0]; i++)
-        if (strcmp(s, suffixes[i].word) == 0) {
-            *out = n * suffixes[i].factor;
-            return 1;
-        }
-    return 0;
-}
-
 int argo_iso_duration(const char *text, double *out)
 {
     static const struct { char letter; bool time; double factor; } parts[] = {

@@ -109,8 +109,6 @@ bool flow_climbs(const char *path);
 
 /* A duration as people write it: "30", "30s", "1h30m". 1: it is one. */
 int flow_seconds(const char *text, double *out);
-/* An amount as Kubernetes writes it: "2", "500m", "1Gi". 1: it is one. */
-int flow_quantity(const char *text, double *out);
 
 /* One language each; a document is a tree that knows its lines. `platform` may be NULL. */
 int argo_compile(struct value *doc, const char *name, json_t **out, struct err *err);

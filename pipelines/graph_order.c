@@ -3,6 +3,7 @@
 
 #include "pipelines/flow.h"
 #include "pipelines/graph_int.h"
+#include "spec/scan.h"
 
 static const char *text_at(const json_t *doc, const char *key)
 {
@@ -81,7 +82,7 @@ static int amounts(json_t *resources, struct err *err)
             return -(int)err->code;
         if (!json_is_string(each))
             continue;
-        if (!flow_quantity(json_string_value(each), &n))
+        if (!scan_quantity(json_string_value(each), &n))
             return err_set(err, ERR_INVALID, "resources: %s is \"%.40s\", no amount such as 500m or "
                            "1Gi", key, json_string_value(each));
         json_object_set_new(resources, key, json_real(n));

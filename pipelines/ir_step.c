@@ -4,6 +4,7 @@
 
 #include "pipelines/flow.h"
 #include "pipelines/ir_int.h"
+#include "spec/scan.h"
 
 /* ------------------------------------------------------------ texts with placeholders */
 
@@ -82,7 +83,7 @@ static int put_quantity(struct ir *c, const struct value *r, const char *text_ke
     double n = ir_number(r, number_key, 0) * unit;
 
     if (text && (text->kind != VALUE_SCALAR || strstr(text->text, "{{") ||
-                 !flow_quantity(text->text, &n)))
+                 !scan_quantity(text->text, &n)))
         return ir_refuse(c, text, "must be a quantity, such as 2 or 512Mi");
     if (n > 0)
         ir_put(c, out, to, json_real(n));

@@ -19,6 +19,7 @@
 #include "server/server.h"
 #include "server/volumes.h"
 #include "spec/json.h"
+#include "spec/scan.h"
 
 struct act {
     struct server *server;
@@ -101,11 +102,11 @@ static int claim_check(const json_t *old, const json_t *new, struct err *err)
             return err_set(err, ERR_INVALID, "spec.%.64s: of a PersistentVolumeClaim labels, "
                            "annotations and the storage that it requests can be changed", key);
     const char *size = json_string_value(claim_size(new));
-    if (!size || !flow_quantity(size, &is))
+    if (!size || !scan_quantity(size, &is))
         return err_set(err, ERR_INVALID, "spec.resources.requests.storage: must be a size such as "
                        "1Gi");
     const char *had = json_string_value(claim_size(old));
-    if (had && flow_quantity(had, &was) && is < was)
+    if (had && scan_quantity(had, &was) && is < was)
         return err_set(err, ERR_INVALID, "spec.resources.requests.storage: %.32s is less than the "
                        "%.32s that it has; a volume only grows", size, had);
     return 0;

@@ -11,24 +11,15 @@
 #include "pipelines/runs_int.h"
 #include "server/jobs.h"
 #include "server/server.h"
+#include "spec/scan.h"
 
 /* "500m" cores, "2Gi" bytes; 0: it is none. */
 static double quantity(const json_t *v)
 {
-    static const struct { const char *unit; double times; } units[] = {
-        { "m", 1e-3 }, { "k", 1e3 }, { "M", 1e6 }, { "G", 1e9 }, { "T", 1e12 },
-        { "Ki", 0x1p10 }, { "Mi", 0x1p20 }, { "Gi", 0x1p30 }, { "Ti", 0x1p40 }, { "", 1 },
-    };
     const char *text = json_string_value(v);
-    char *end;
+    double n = 0;
 
-    if (!text)
-        return json_number_value(v);
-    double n = strtod(text, &end);
-    for (size_t i = 0; i < sizeof units / sizeof units[0]; i++)
-        if (end != text && !strcmp(end, units[i].unit))
-            return n * units[i].times;
-    return 0;
+    return !text ? json_number_value(v) : scan_quantity(text, &n) ? n : 0;
 }
 
 static json_t *resources_of(const json_t *trainer)

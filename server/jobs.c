@@ -270,13 +270,14 @@ static int submit(sqlite3 *db, void *arg, struct err *err)
     return store_labels(db, r, err);
 }
 
-int jobs_submit(struct server *s, const char *project, const char *name, const json_t *spec,
+int jobs_submit(struct server *s, const char *project, const char *name, const json_t *given,
                 json_t **out_job, struct err *err)
 {
-    struct submit u = { .project = project, .name = name && *name ? name : NULL, .spec = spec };
+    OWN_JSON json_t *spec = NULL;
 
-    if (job_spec_check(spec, err) < 0)
+    if (job_spec_amounts(given, &spec, err) < 0 || job_spec_check(spec, err) < 0)
         return -(int)err->code;
+    struct submit u = { .project = project, .name = name && *name ? name : NULL, .spec = spec };
     const char *base = name ? name : json_string_value(json_object_get(spec, "name"));
     if (base && *base && job_name_check(base, err) < 0)
         return -(int)err->code;
@@ -286,7 +287,7 @@ int jobs_submit(struct server *s, const char *project, const char *name, const j
     if (rc == 0) {
         tell(s);
         if (out_job)
-            *out_job = row_json(&u.row, json_incref((json_t *)spec));
+            *out_job = row_json(&u.row, json_incref(spec));
     }
     job_row_done(&u.row);
     return rc;

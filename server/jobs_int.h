@@ -31,6 +31,9 @@ bool job_fold(struct job_row *r, double t, const char *type, const json_t *body)
 int job_spec_check(const json_t *spec, struct err *err);
 int job_name_check(const char *name, struct err *err);
 int job_labels_check(const json_t *labels, struct err *err);
+/* Amounts of resources that are texts ("500m", "100Mi") as numbers: *out is the document, or a copy
+ * where something changed; a new reference. */
+int job_spec_amounts(const json_t *spec, json_t **out, struct err *err);
 
 #define JOB_COLUMNS "id, project, name, kind, state, live, priority, attempt, retries, min, max, now, " \
     "cpu, memory, gpu, created, started, ended, retry_at, reason, labels"

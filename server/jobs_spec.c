@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "drivers/step.h"
 #include "server/jobs_int.h"
+#include "spec/scan.h"
 
 enum type { TEXT, NUMBER, WHOLE, BOOLEAN, OBJECT, TEXTS, STRINGS, LABELS, NAME };
 
@@ -207,6 +208,33 @@ static int kind_check(const json_t *spec, const char *kind, struct err *err)
         return err_set(err, ERR_INVALID, "train.spec: is missing (the text of the spec)");
     if (!strcmp(kind, "python") && !json_object_get(part, "module"))
         return err_set(err, ERR_INVALID, "python.module: is missing (as for python -m)");
+    return 0;
+}
+
+int job_spec_amounts(const json_t *spec, json_t **out, struct err *err)
+{
+    static const char *const amounts[] = { "cpu", "memory", "gpu" };
+    json_t *resources = json_object_get(spec, "resources");
+    OWN_JSON json_t *copy = NULL;
+
+    for (size_t i = 0; i < sizeof amounts / sizeof amounts[0]; i++) {
+        const char *text = json_string_value(json_object_get(resources, amounts[i]));
+        double n;
+        if (!text)
+            continue;
+        if (!scan_quantity(text, &n))
+            return err_set(err, ERR_INVALID, "resources.%s: \"%.40s\" is no amount, such as %s",
+                           amounts[i], text, i == 1 ? "512Mi" : i ? "1" : "500m");
+        if (i == 1 && n >= 1)
+            n = ceil(n);        /* 0.1Gi: bytes are whole */
+        if (!copy)
+            copy = json_deep_copy(spec);
+        if (!copy || json_object_set_new(json_object_get(copy, "resources"), amounts[i],
+                                         n == floor(n) && n < 1e18 ? json_integer((json_int_t)n)
+                                                                   : json_real(n)) < 0)
+            return err_set(err, ERR_NOMEM, "no memory for a job");
+    }
+    *out = copy ? TAKE(copy) : json_incref((json_t *)spec);
     return 0;
 }
 

@@ -301,10 +301,9 @@ static int read_every(struct reader *r, const struct key *k, const struct value 
 static int read_size(struct reader *r, const struct key *k, const struct value *v, json_t **out,
                      struct err *err)
 {
-    size_t digits = v->kind == VALUE_SCALAR ? strspn(v->text, "0123456789") : 0;
+    double bytes;
 
-    if (!digits || digits > 15 || v->text[0] == '0' ||
-        (v->text[digits] && !key_is_word("Ki|Mi|Gi|Ti|k|M|G|T", v->text + digits)))
+    if (v->kind != VALUE_SCALAR || !scan_quantity(v->text, &bytes) || bytes < 1 || bytes > 1e15)
         return normal_wrong_key(r, k, v, err);
     return give(json_string(v->text), out, err);
 }

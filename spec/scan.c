@@ -60,6 +60,38 @@ int scan_number(const char *text, locale_t c, double *out)
     return isfinite(*out);
 }
 
+int scan_quantity(const char *text, double *out)
+{
+    static const struct { const char *word; double factor; } suffixes[] = {
+        { "", 1 }, { "n", 1e-9 }, { "u", 1e-6 }, { "m", 1e-3 }, { "k", 1e3 }, { "K", 1e3 },
+        { "M", 1e6 }, { "G", 1e9 }, { "T", 1e12 }, { "P", 1e15 }, { "E", 1e18 },
+        { "Ki", 0x1p10 }, { "Mi", 0x1p20 }, { "Gi", 0x1p30 }, { "Ti", 0x1p40 }, { "Pi", 0x1p50 },
+        { "Ei", 0x1p60 },
+    };
+    static locale_t c;          /* made once; a second one made at the same time is only lost */
+    size_t n = strspn(text, "0123456789.");
+    char digits[32];
+    double number;
+
+    if (!c)
+        c = newlocale(LC_ALL_MASK, "C", (locale_t)0);
+    if (scan_number(text, c, &number)) {
+        *out = number;
+        return number >= 0;
+    }
+    if (!n || n >= sizeof digits)
+        return 0;
+    snprintf(digits, sizeof digits, "%.*s", (int)n, text);
+    if (!scan_number(digits, c, &number))
+        return 0;
+    for (size_t i = 0; i < sizeof suffixes / sizeof suffixes[0]; i++)
+        if (strcmp(text + n, suffixes[i].word) == 0) {
+            *out = number * suffixes[i].factor;
+            return 1;
+        }
+    return 0;
+}
+
 int scan_range(const char *text, long long *out_a, long long *out_b)
 {
     char low[24], high[24];

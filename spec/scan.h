@@ -19,6 +19,9 @@ int scan_whole(const char *text, long long *out);
  * locale: a user's may write 0,5. */
 int scan_number(const char *text, locale_t c, double *out);
 
+/* An amount as Kubernetes writes it, and not below 0: "2", "500m", "1.5Gi", "1e3". */
+int scan_quantity(const char *text, double *out);
+
 /* "a..b", "a.." and "..b"; what is left out is -1. */
 int scan_range(const char *text, long long *out_a, long long *out_b);
 
