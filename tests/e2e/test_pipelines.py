@@ -1,8 +1,8 @@
 """Runs of pipelines: steps are jobs, outputs reach who needs them, what was done is not done again."""
 import json
-import time
 
 import pytest
+from hosts import wait_for
 
 ENDED = ("succeeded", "failed", "error", "terminated")
 
@@ -35,14 +35,12 @@ def begin(server, text, **more):
     return server.json("POST", "/api/runs", {"text": text, **more})
 
 
-def wait(server, run, states=ENDED, seconds=120):
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        doc = server.json("GET", f"/api/runs/default/{run['id']}")
-        if doc["state"] in states:
-            return doc
-        time.sleep(0.02)
-    raise AssertionError(f"the run is stuck: {doc}\n{json.dumps(nodes(server, run), indent=1)}")
+def wait(server, run, states=ENDED, seconds=240):
+    def look():
+        return server.json("GET", f"/api/runs/default/{run['id']}")
+
+    return wait_for(lambda: (doc := look())["state"] in states and doc, seconds, lambda: (
+        f"the run is stuck: {look()}\n{json.dumps(nodes(server, run), indent=1)}"))
 
 
 def nodes(server, run):
@@ -108,10 +106,7 @@ def test_a_run_is_archived_when_its_ttl_is_over(server):
     kept = done(server, workflow(sh("main", "true"), spec="ttlStrategy: {secondsAfterFailure: 0}"))
     run = done(server, workflow(sh("main", "true"), spec="ttlStrategy: {secondsAfterSuccess: 0, "
                                                          "secondsAfterCompletion: 100000}"))
-    end = time.monotonic() + 120
-    while not server.json("GET", f"/api/runs/default/{run['id']}")["archived"]:
-        assert time.monotonic() < end
-        time.sleep(0.02)
+    wait_for(lambda: server.json("GET", f"/api/runs/default/{run['id']}")["archived"])
     assert not server.json("GET", f"/api/runs/default/{kept['id']}")["archived"]
 
 
@@ -199,35 +194,50 @@ volumes: [{{name: v, hostPath: {{path: {shared}}}}}]
     run = done(server, workflow(count, fail, chain("{name: a, template: count}",
                "{name: b, template: fail, dependencies: [a]}")), "failed")
     assert run["message"].endswith("b: exit code 1")
+    assert phases(server, run)["main.b"] == "Failed"
     assert server.call("POST", f"/api/runs/default/{run['id']}/terminate")[0] == 409
     (shared / "flag").touch()
     server.json("POST", f"/api/runs/default/{run['id']}/retry")
     assert wait(server, run)["state"] == "succeeded"
+    assert phases(server, run)["main.b"] == "Succeeded"
     assert (shared / "count").read_text() == "x\n"
     assert server.call("POST", f"/api/runs/default/{run['id']}/retry")[0] == 409
 
 
+def wait_for_job(server, name):
+    """Nothing of it runs any more."""
+    return wait_for(lambda: (job := server.json("GET", f"/api/jobs/default/{name}"))["ended"] and job)
+
+
 def test_a_terminated_run_stops_its_steps(server):
-    run = begin(server, workflow(sh("sleep", "sleep 60"), SAY, chain(
+    run = begin(server, workflow(sh("sleep", "sleep 600"), SAY, chain(
         "{name: a, template: sleep}",
         "{name: b, template: say, dependencies: [a], arguments: {parameters: [{name: m, value: x}]}}")))
-    while phases(server, run).get("main.a") != "Running":
-        time.sleep(0.02)
+    wait_for(lambda: phases(server, run).get("main.a") == "Running")
     server.json("POST", f"/api/runs/default/{run['id']}/terminate")
     assert wait(server, run)["state"] == "terminated"
     found = phases(server, run)
     assert found["main.a"] == "Failed" and found["main.b"] in ("Omitted", "Failed", "Skipped")
-    job = nodes(server, run)["main.a"]["job"]
-    assert server.json("GET", f"/api/jobs/default/{job}")["state"] == "cancelled"
+    assert nodes(server, run)["main.a"]["message"] == "terminated"
+    assert wait_for_job(server, nodes(server, run)["main.a"]["job"])["state"] == "cancelled"
 
 
 def test_a_step_and_a_run_that_never_end_are_ended(server):
-    run = done(server, workflow(sh("sleep", "sleep 60", more="activeDeadlineSeconds: 1\n"),
-                                chain("{name: a, template: sleep}")), "failed")
-    assert nodes(server, run)["main.a"]["phase"] == "Failed"
-    run = done(server, workflow(sh("sleep", "sleep 60"), chain("{name: a, template: sleep}"),
-                                spec="activeDeadlineSeconds: 1"), "failed")
-    assert nodes(server, run)["main.a"]["phase"] == "Failed"
+    limit, one = "activeDeadlineSeconds: 1", chain("{name: a, template: sleep}")
+    begun = [(begin(server, text), *said) for text, *said in [
+        (workflow(sh("sleep", "sleep 600", more=limit + "\n"), one),
+         "main.a: ran longer than its limit of 1 s", "ran longer than its limit of 1 s"),
+        (workflow(sh("sleep", "sleep 600"), one.replace("dag:", limit + "\ndag:")),
+         "it took longer than its template's deadline", "terminated"),
+        (workflow(sh("sleep", "sleep 600"), one, spec=limit),
+         "the run took longer than its deadline", "terminated")]]
+    for run, of_run, of_step in begun:
+        run = wait(server, run)
+        step = nodes(server, run)["main.a"]
+        assert (run["state"], run["message"]) == ("failed", of_run)
+        if step["job"]:         # on a busy machine it may not have begun
+            assert (step["phase"], step["message"]) == ("Failed", of_step)
+            wait_for_job(server, step["job"])
 
 
 def test_a_suspended_step_waits_for_a_word_or_for_its_time(server):
@@ -236,8 +246,7 @@ def test_a_suspended_step_waits_for_a_word_or_for_its_time(server):
         "{name: a, template: say, dependencies: [wait], arguments: {parameters: [{name: m, value: x}]}}"))
     text = text.replace("'0.1'", "1")
     run = begin(server, text)
-    while phases(server, run).get("main.wait") != "Running":
-        time.sleep(0.02)
+    wait_for(lambda: phases(server, run).get("main.wait") == "Running")
     server.json("POST", f"/api/runs/default/{run['id']}/resume?node=main.wait")
     assert wait(server, run)["state"] == "succeeded"
     assert phases(server, run)["main.nap"] == "Succeeded"
@@ -431,6 +440,7 @@ def test_a_step_that_was_run_is_not_run_again_while_its_outputs_are_there(server
     assert not explained(server, done(server, text, no_cache=True))["main.a"]["cached"]
     # What the first left goes with it; what was taken from it stays.
     assert server.call("DELETE", f"/api/runs/default/{first['id']}")[0] == 204
+    assert server.call("GET", f"/api/runs/default/{first['id']}/nodes")[0] == 404
     art = f"/api/runs/default/{again['id']}/nodes/main.a/artifacts/art"
     assert server.call("GET", art)[0] == 200
     third = done(server, text)
@@ -453,15 +463,11 @@ def test_a_step_that_may_write_to_a_volume_is_never_cached(server):
 
 
 def test_a_deleted_run_leaves_nothing(server):
-    run = begin(server, workflow(sh("sleep", "echo x > /tmp/a; sleep 60"), chain(
+    run = begin(server, workflow(sh("sleep", "echo x > /tmp/a; sleep 600"), chain(
         "{name: a, template: sleep}")))
-    while phases(server, run).get("main.a") != "Running":
-        time.sleep(0.02)
+    wait_for(lambda: phases(server, run).get("main.a") == "Running")
     assert server.call("DELETE", f"/api/runs/default/{run['id']}")[0] == 204
-    end = time.monotonic() + 20
-    while server.call("GET", f"/api/runs/default/{run['id']}")[0] != 404:
-        assert time.monotonic() < end
-        time.sleep(0.05)
+    wait_for(lambda: server.call("GET", f"/api/runs/default/{run['id']}")[0] == 404)
     assert server.json("GET", "/api/jobs")["jobs"] == []
 
 
@@ -478,11 +484,8 @@ def test_runs_of_a_project_are_its_own(muster, server):
         "  image: alpine", "  image: alpine\n  volumeMounts: [{name: v, mountPath: /mnt}]"),
         chain("{name: a, template: a}"))
     made = server.json("POST", "/api/runs", {"text": host}, token=token)
-    while True:
-        doc = server.json("GET", f"/api/runs/other/{made['id']}", token=token)
-        if doc["state"] in ENDED:
-            break
-        time.sleep(0.02)
+    doc = wait_for(lambda: (d := server.json("GET", f"/api/runs/other/{made['id']}", token=token))
+                   ["state"] in ENDED and d)
     assert doc["state"] == "error" and "server's own token" in doc["message"] + json.dumps(
         server.json("GET", f"/api/runs/other/{made['id']}/nodes", token=token))
 
