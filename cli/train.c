@@ -329,6 +329,8 @@ static int coordinate(void *arg, const struct job_desk *desk, struct err *err)
 
     sigaction(SIGINT, &sa, NULL);
     sigaction(SIGTERM, &sa, NULL);
+    if (desk->stopping)
+        coordinator_stop();
     struct coordinator_config config = { .token = desk->token, .listener = desk->listener,
                                          .address = desk->address, .min = j->min, .max = j->max,
                                          .beat_ms = 100, .handler = on_event };

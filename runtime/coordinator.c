@@ -27,6 +27,8 @@ enum {
 };
 /* After a restart workers have this long to come back before the list goes on without them. */
 static const double BACK_SECONDS = 0.4;
+/* A stop that is not answered for so long ends with the last checkpoint. */
+static const double STOP_SECONDS = 10;
 
 static volatile sig_atomic_t stop_asked;
 
@@ -586,7 +588,9 @@ static void close_coordinator(struct coordinator *c)
         close(c->history);
 }
 
-/* The end of a stop: the first worker is asked for its state, which becomes a checkpoint. */
+/* The end of a stop: the first worker is asked for its state, which becomes a checkpoint. One that
+ * is between two lists, or on its way back to a coordinator that was started again, does not hear
+ * it: all are asked with each beat. */
 static void ask_to_stop(struct coordinator *c)
 {
     static const char text[] = "{\"stop\":true}";
@@ -596,6 +600,12 @@ static void ask_to_stop(struct coordinator *c)
         if (k)
             caller_put(k, WIRE_ASK, 0, 0, text, sizeof text - 1);
     }
+}
+
+static bool stop_ends(const struct coordinator *c, double stop_at, double now)
+{
+    return c->fit.stopped || now - stop_at > STOP_SECONDS ||
+           (roster_size(c->roster) == 0 && now - c->started > STOP_SECONDS / 2);
 }
 
 static int loop(struct coordinator *c, struct err *err)
@@ -612,6 +622,8 @@ static int loop(struct coordinator *c, struct err *err)
         if (now - beat_at > c->beat) {
             beat_at = now;
             beat_all(c);
+            if (stop_at > 0)
+                ask_to_stop(c);
         }
         if (now - c->told > 0.1)
             desk_tell(c);
@@ -620,7 +632,7 @@ static int loop(struct coordinator *c, struct err *err)
             stop_at = now;
             ask_to_stop(c);
         }
-        if (stop_at > 0 && (c->fit.stopped || now - stop_at > 10 || roster_size(c->roster) == 0)) {
+        if (stop_at > 0 && stop_ends(c, stop_at, now)) {
             c->fit.stopped = true;
             return 0;
         }

@@ -54,7 +54,6 @@ struct job {
     int max;
     int failures;
     double rest_until;          /* none is started before */
-    bool stopping;
     sigset_t waits;             /* signals that are waited for */
 };
 
@@ -306,7 +305,7 @@ static int keep_going(struct job *j, struct err *err)
                        "last words are above)", j->failures);
     if (!j->coordinator.pid && start_coordinator(j, err) < 0)
         return -(int)err->code;
-    if (j->stopping || clock_seconds() < j->rest_until)
+    if (j->desk.stopping || clock_seconds() < j->rest_until)
         return 0;
     for (int n = count_workers(j); n < wanted_workers(j); n++)
         if (start_worker(j, err) < 0)
@@ -323,9 +322,9 @@ static int loop(struct job *j, struct err *err)
             return -(int)err->code;
         int sig = sigtimedwait(&j->waits, NULL, &tick);
         if (sig == SIGINT || sig == SIGTERM) {
-            if (j->stopping)
+            if (j->desk.stopping)
                 return err_set(err, ERR_CONFLICT, "stopped at once");
-            j->stopping = true;
+            j->desk.stopping = true;
             kill(j->coordinator.pid, SIGTERM);
         }
         if (reap(j, err))

@@ -19,6 +19,7 @@ struct job_desk {
     int listener;
     char address[JOB_ADDRESS];
     char token[JOB_TOKEN];
+    bool stopping;              /* the one before was killed when it had been asked to stop */
 };
 
 struct job_config {

@@ -51,7 +51,7 @@ struct worker {
     struct buf best;                    /* the state of the best test so far, when it is wanted */
     long best_step;
     bool leads;
-    bool bye, stop;
+    bool bye;
     struct err failed;                  /* of the connection, for good */
 
     int wake;                           /* eventfd: something is to be sent */

@@ -162,10 +162,6 @@ static int take_message(struct worker *w, const struct wire_header *h, const str
         return 0;
     }
     if (h->kind == WIRE_ASK) {          /* to stop: the only question there is */
-        pthread_mutex_lock(&w->lock);
-        w->stop = true;
-        pthread_cond_broadcast(&w->news);
-        pthread_mutex_unlock(&w->lock);
         trainer_stop(w->trainer);
         return 0;
     }

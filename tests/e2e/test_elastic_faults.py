@@ -220,12 +220,17 @@ def test_ctrl_c_saves_and_says_how_to_go_on(muster, lenet, job_of, alone, tmp_pa
     assert digest(job.out) == alone(lenet, LENET)
 
 
-def test_a_stopped_job_goes_on_in_one_process_and_back(muster, lenet, job_of, alone):
+def test_a_stop_outlives_its_coordinator_and_the_job_goes_on_in_one_process(muster, lenet, job_of,
+                                                                            alone):
     changes = LENET + OFTEN
     job = job_of(2, changes=changes)
     job.wait_step(30)
+    coordinator = job.coordinator()
+    os.kill(coordinator, signal.SIGSTOP)        # it does not hear of the stop
     job.terminate()
+    os.kill(coordinator, signal.SIGKILL)
     assert job.end() == 0, job.said
+    assert re.search(r"stopped at step \d+", job.said) and len(job.history("start")) == 2
     muster("train", lenet, "--out", job.out, "--resume", "--quiet", *settings(changes))
     assert digest(job.out) == alone(lenet, changes)
 
