@@ -111,10 +111,11 @@ def in_the_console(served, folder, screens):
         page.click("a:has-text('in the console')")
         page.wait_for_selector("h1:has-text('in the console')")
         page.click("nav >> text=Pipelines")
-        page.click("a:has-text('fashion')")             # the page uploaded what trains for 20 epochs
+        page.set_input_files("input[type=file]", folder / "train_pipeline.tar.gz")
+        page.wait_for_selector("h1:has-text('train_pipeline')")
         page.wait_for_selector(f"g.box[data-key='{MAIN}.train'].Waiting")
-        page.set_input_files("input[type=file]", folder / "pipeline.yaml")
-        page.click("button[aria-pressed=true]:has-text('pipeline')")
+        page.set_input_files("input[type=file]", folder / "pipeline.yaml")      # of one epoch
+        page.locator("button[aria-pressed=true]", has_text=re.compile(r"^pipeline \d")).wait_for()
         page.click("header >> text=Create run")
         page.fill("#run-name", "fourth")
         page.fill("#run-experiment", "in the console")
@@ -186,7 +187,7 @@ def test_the_console_shows_it_from_the_upload_to_the_log_of_a_node(page, served)
     run = run_called(served, "fourth")
     assert run["parameters"]["dataset_name"] == "fashion-mnist"
     pipeline = served.json("GET", f"/api/pipelines/default/{run['pipeline']}")
-    assert pipeline["name"] == "fashion" and pipeline["default_version"] == run["version"]
+    assert pipeline["name"] == "train_pipeline" and pipeline["default_version"] == run["version"]
 
 
 def test_the_volumes_hold_data_set_logs_and_weights(page, served):
