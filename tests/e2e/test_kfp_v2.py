@@ -1,7 +1,9 @@
 """Kubeflow's v2beta1 API by its own client, kfp 2, and by hand."""
+import io
 import json
 import os
 import subprocess
+import tarfile
 import urllib.parse
 from pathlib import Path
 
@@ -244,11 +246,69 @@ def test_an_upload_that_is_no_pipeline_is_refused(served, body):
             assert status == 400 and json.loads(answer)["code"] == 3
 
 
-def test_a_package_that_is_too_large_is_refused(served):
-    big = HEAD + b'"uploadfile"; filename="a.yaml"\r\n\r\n' + b"#" * (40 << 20) + b"\r\n--x--\r\n"
-    status, _, answer = served.call("POST", f"{BASE}/pipelines/upload?name=n", big,
-                                    headers={"Content-Type": "multipart/form-data; boundary=x"})
-    assert status == 400 and "at most 32 MB" in json.loads(answer)["message"]
+def uploaded(server, package, name="a.yaml"):
+    """(status, message) of each API for one package."""
+    body = HEAD + f'"uploadfile"; filename="{name}"\r\n\r\n'.encode() + package + b"\r\n--x--\r\n"
+    for version in ("v1beta1", "v2beta1"):
+        status, _, answer = server.call("POST", f"/apis/{version}/pipelines/upload?name=n", body,
+                                        headers={"Content-Type": "multipart/form-data; boundary=x"})
+        yield status, json.loads(answer)["message"]
+
+
+def test_a_50_mb_package_is_refused_also_when_it_comes_small(served):
+    for status, said in uploaded(served, b"#" * (50 << 20)):
+        assert status == 400 and "at most 32 MB" in said
+    packed, file = io.BytesIO(), tarfile.TarInfo("pipeline.yaml")
+    file.size = 50 << 20
+    with tarfile.open(fileobj=packed, mode="w:gz", compresslevel=1) as tar:
+        tar.addfile(file, io.BytesIO(b"#" * file.size))
+    for status, said in uploaded(served, packed.getvalue(), "a.tar.gz"):
+        assert status == 400 and "16 MB" in said, said
+
+
+def ir(tasks, bomb=""):
+    return f"""{bomb}components:
+  comp-a: {{executorLabel: exec-a}}
+deploymentSpec: {{executors: {{exec-a: {{container: {{image: alpine, command: ['true']}}}}}}}}
+pipelineInfo: {{name: p}}
+root: {{dag: {{tasks: {tasks}}}}}
+schemaVersion: 2.1.0
+"""
+
+
+def task(name, component="comp-a", after=""):
+    return f"{name}: {{componentRef: {{name: {component}}}, taskInfo: {{name: {name}}}, " \
+           f"dependentTasks: [{after}]}}"
+
+
+BOMB = "a0: &a0 [" + ", ".join(["lol"] * 9) + "]\n" + "".join(
+    f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 10))
+DAG = LOOP.replace("      - {name: each, template: echo, withItems: [a, b],\n",
+                   "      - {name: each, TASK,\n")
+BAD = {
+    "cyclic dependencies": (DAG.replace("TASK", "template: echo, dependencies: [each]"), "a cycle"),
+    "cyclic dependencies, kfp 2": (ir("{" + task("a", after="b") + ", " + task("b", after="a") + "}"),
+                                   "waits for itself"),
+    "unknown template": (DAG.replace("TASK", "template: ech0"), 'no template "ech0"; did you mean'),
+    "unknown template, kfp 2": (ir("{" + task("a", "comp-b") + "}"), "comp-b"),
+    "missing parameter": (DAG.replace("TASK", "template: echo").replace("name: x, value", "name: y, value"),
+                          'parameter "x"'),
+    "an alias bomb": (BOMB + HELLO, "too many values"),
+    "an alias bomb, kfp 2": (ir("{}", BOMB), "too many values"),
+    "a path that climbs": (HELLO.replace("    container:", "    outputs: {artifacts: [{name: x, "
+                                         "path: /tmp/../../etc/passwd}]}\n    container:"), "climbs"),
+    "a name that climbs": (HELLO.replace("    container:", "    outputs: {artifacts: [{name: ../../x, "
+                                         "path: /tmp/x}]}\n    container:"), "../../x"),
+}
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_bad_input_is_refused_with_its_reason(served, what):
+    text, reason = BAD[what]
+    for status, said in uploaded(served, text.encode()):
+        assert status == 400 and reason in said, said
+    status, _, answer = served.call("POST", "/api/runs", {"text": text})
+    assert status == 400 and reason in json.loads(answer)["error"]["message"], answer
 
 
 JUNK = [b"", b"null", b"[]", b"5", b'"x"', b"{", b'{"metrics": 5}', b'{"metrics": [5, {"name": 7}]}',
