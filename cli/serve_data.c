@@ -19,6 +19,7 @@
 #include "base/own.h"
 #include "base/sha256.h"
 #include "drivers/environment.h"
+#include "drivers/runtimes.h"
 #include "pipelines/runs.h"
 #include "server/jobs.h"
 #include "server/server.h"
@@ -125,7 +126,7 @@ int serve_check(const char *dir, struct err *err)
     OWN(store) store = s.store;
     if (store_check(store, err) < 0 || jobs_init(&s, err) < 0 || jobs_check(&s, &jobs, err) < 0 ||
         runs_check(&s, &runs, err) < 0 || store_read(store, walk_contents, &c, err) < 0 ||
-        environment_check(dir, &envs, &bytes, err) < 0)
+        environment_check(dir, &envs, &bytes, err) < 0 || runtimes_check(dir, err) < 0)
         return -(int)err->code;
     printf("%s is sound: the database, %lld jobs and %lld runs with their events, %lld contents "
            "(%.1f MB), %d environments (%.1f MB)\n", dir, (long long)jobs, (long long)runs,

@@ -1,5 +1,5 @@
 /* drivers/runtimes.c - what stands here for a runtime, an image or a scale tier of the cloud */
-#include "drivers/runtimes.h"
+#include "drivers/runtimes_int.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -12,7 +12,6 @@
 #include "base/files.h"
 #include "base/own.h"
 #include "drivers/journal.h"
-#include "spec/yaml.h"
 
 /* Also for a table of before, which has no such part. */
 #define TIERS                                                                                    \
@@ -110,7 +109,12 @@ static int read_table(const char *data_dir, char *path, struct value **out, stru
     if (table_path(data_dir, path, err) < 0 || runtimes_write(data_dir, err) < 0 ||
         files_read(path, YAML_BYTES_MAX, &text, &n, err) < 0)
         return -(int)err->code;
-    return yaml_parse(text, n, path, NULL, out, err);
+    OWN(value) table = NULL;
+    if (yaml_parse(text, n, path, NULL, &table, err) < 0 ||
+        runtimes_check_table(table, path, err) < 0)
+        return -(int)err->code;
+    *out = TAKE(table);
+    return 0;
 }
 
 /* ------------------------------------------------------------------ rows */
@@ -134,30 +138,17 @@ static const char *word_of(const struct value *row, const char *key)
     return v && v->text ? v->text : "";
 }
 
-static int check_row(const struct value *row, const char *path, struct err *err)
-{
-    return !row || row->kind == VALUE_MAP || value_is_null(row)
-               ? 0
-               : err_set(err, ERR_INVALID,
-                         "%s:%d: a row is a map: {python: ..., requirements: [...]}", path,
-                         row->line);
-}
-
-static int read_row(const struct value *row, const char *path, struct runtime *out,
-                    const char **out_python, struct err *err)
+static void read_row(const struct value *row, struct runtime *out, const char **out_python)
 {
     const struct value *python = row ? value_find(row, "python") : NULL;
     const struct value *list = row ? value_find(row, "requirements") : NULL;
 
-    if (check_row(row, path, err) < 0)
-        return -(int)err->code;
     out->system = !strcmp(word_of(row, "system"), "true");
     *out_python = python ? python->text : NULL;
     for (const struct value *v = list && list->kind == VALUE_LIST ? list->child : NULL; v;
          v = v->next)
         if (v->text)
             json_array_append_new(out->requirements, json_string(v->text));
-    return 0;
 }
 
 int runtimes_image(const char *data_dir, const char *image, struct runtime_image *out,
@@ -169,8 +160,6 @@ int runtimes_image(const char *data_dir, const char *image, struct runtime_image
     if (read_table(data_dir, path, &table, err) < 0)
         return -(int)err->code;
     const struct value *row = find_image(value_find(table, "images"), image);
-    if (check_row(row, path, err) < 0)
-        return -(int)err->code;
     *out = (struct runtime_image){ .has_row = row != NULL,
                                    .pull = !strcmp(word_of(row, "pull"), "true"),
                                    .never = !strcmp(word_of(row, "container"), "false"),
@@ -181,8 +170,7 @@ int runtimes_image(const char *data_dir, const char *image, struct runtime_image
 
 /* ------------------------------------------------------------------ scale tiers */
 
-/* "2Gi" in bytes; -1: it is no size. */
-static double bytes_of(const char *text)
+double runtimes_bytes(const char *text)
 {
     static const struct { const char *unit; double times; } units[] = {
         { "", 1 }, { "Ki", 1024.0 }, { "Mi", 1048576.0 }, { "Gi", 1073741824.0 },
@@ -209,7 +197,7 @@ static int read_tier(const struct value *row, const char *path, json_t *tiers, s
         size_t i = 0;
         while (i < 4 && strcmp(keys[i].key, v->key))
             i++;
-        double n = i < 4 && v->text ? bytes_of(v->text) : -1;
+        double n = i < 4 && v->text ? runtimes_bytes(v->text) : -1;
         if (i == 4)
             return err_set(err, ERR_INVALID,
                            "%s:%d: \"%.40s\": a tier has workers, cpu, memory and gpu", path,
@@ -258,7 +246,7 @@ int runtimes_keep(const char *data_dir, double *out_days, double *out_bytes, str
         return -(int)err->code;
     const struct value *row = value_find(table, "environments");
     const char *days = word_of(row, "days"), *size = word_of(row, "size");
-    double d = *days ? bytes_of(days) : KEEP_DAYS, n = *size ? bytes_of(size) : keep_bytes;
+    double d = *days ? runtimes_bytes(days) : KEEP_DAYS, n = *size ? runtimes_bytes(size) : keep_bytes;
     if (row && (row->kind != VALUE_MAP || d < 0 || n < 0))
         return err_set(err, ERR_INVALID,
                        "%s:%d: environments: takes {days: 30, size: 50Gi}, with 0 for no limit",
@@ -388,8 +376,8 @@ int runtimes_find(const char *data_dir, const json_t *python, const char *image,
                             : runtime && runtimes ? value_find(runtimes, runtime) : NULL;
     if (!asked && image && tag_version(image, tag, sizeof tag))
         asked = tag;
-    if (read_row(row, path, &r, &row_python, err) < 0 ||
-        find_python(asked, row_python, &r, err) < 0)
+    read_row(row, &r, &row_python);
+    if (find_python(asked, row_python, &r, err) < 0)
         goto failed;
     if (image)
         journal_say(journal, "in place of the image: Python %s of this machine, in a sandbox",

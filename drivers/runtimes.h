@@ -26,6 +26,10 @@ struct runtime {
 /* Writes the defaults unless the file is there. */
 int runtimes_write(const char *data_dir, struct err *err);
 
+/* Is all of it as it must be? ERR_INVALID with the line: a mistake is told before a job comes upon
+ * it. No file is fine: it has the defaults when one is needed. */
+int runtimes_check(const char *data_dir, struct err *err);
+
 /* For `python` (a job's "python" object) and `image` (NULL: none). */
 int runtimes_find(const char *data_dir, const json_t *python, const char *image,
                   struct journal *journal, struct runtime *out, struct err *err);

@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/files.h"
 #include "drivers/driver.h"
+#include "drivers/runtimes.h"
 #include "server/auth.h"
 #include "server/objects.h"
 #include "server/queue.h"
@@ -54,7 +55,8 @@ static int start_queue(struct server *s, struct err *err)
 {
     const struct queue_config config = { .gpus = -1, .news_fd = -1, .unconfined = s->no_sandbox };
 
-    if (!s->no_sandbox && driver_local_check(s->data_dir, err) < 0)
+    if (runtimes_check(s->data_dir, err) < 0 ||
+        (!s->no_sandbox && driver_local_check(s->data_dir, err) < 0))
         return -(int)err->code;
     return queue_new(s, &config, &s->queue, err);
 }

@@ -95,6 +95,44 @@ static void a_wrong_tier_is_told_with_its_line(void **state)
     }
 }
 
+static void a_key_that_nobody_reads_is_told_with_its_line(void **state)
+{
+    (void)state;
+    static const struct { const char *text, *said; } cases[] = {
+        { "runtimes: {}\nimage: {}\n",
+          ":2: \"image\": the table has no such key; did you mean \"images\"?" },
+        { "runtimes:\n  '1.15':\n    pyhton: python3.9\n",
+          ":3: \"pyhton\": a runtime has no such key; did you mean \"python\"?" },
+        { "runtimes:\n  '1.15': {pull: true}\n", ":2: \"pull\": a runtime has no such key" },
+        { "images:\n  a: {requirement: [torch]}\n", "did you mean \"requirements\"?" },
+        { "images:\n  a: {requirements: torch}\n", ":2: requirements: takes a list of texts" },
+        { "images:\n  a: {requirements: [{torch: 1}]}\n", ":2: requirements: takes a list of texts" },
+        { "images:\n  a: {pull: yes}\n", ":2: pull: takes true or false" },
+        { "images:\n  a: {user: root}\n", ":2: user: takes \"image\"" },
+        { "images:\n  a: 3\n", ":2: a: takes a map of keys" },
+        { "images: [a]\n", ":1: images: takes a map of names to rows" },
+        { "tiers:\n  A: {worker: 3}\n", ":2: \"worker\": a tier has workers" },
+        { "environments: {day: 3}\n", ":1: \"day\": environments has no such key; did you mean" },
+        { "environments: {days: -3}\n", ":1: days: takes a number, 0 or more" },
+        { "environments: 3\n", ":1: environments: takes a map of keys" },
+        { "- runtimes\n", ":1: the table is a map" },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct err err = { 0 };
+        put(cases[i].text);
+        assert_fails(runtimes_check(data, &err), ERR_INVALID);
+        if (!strstr(err.text, cases[i].said) || !strstr(err.text, path))
+            fail_msg("%s: %s", cases[i].text, err.text);
+    }
+    struct err err = { 0 };
+    put(NULL);
+    assert_ok(runtimes_check(data, &err));
+    assert_ok(runtimes_write(data, &err));
+    assert_ok(runtimes_check(data, &err));      /* the defaults themselves */
+    put("runtimes:\n  '1.15':\nimages:\n");
+    assert_ok(runtimes_check(data, &err));
+}
+
 static void an_image_goes_by_its_longest_row(void **state)
 {
     (void)state;
@@ -114,5 +152,6 @@ static void cleared(void **state)
 }
 
 CHECK_MAIN(the_table_is_written_with_its_defaults, a_table_without_tiers_has_the_default_ones,
-           tiers_are_edited, a_wrong_tier_is_told_with_its_line, an_image_goes_by_its_longest_row,
+           tiers_are_edited, a_wrong_tier_is_told_with_its_line,
+           a_key_that_nobody_reads_is_told_with_its_line, an_image_goes_by_its_longest_row,
            cleared)
