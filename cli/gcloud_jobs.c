@@ -9,6 +9,7 @@
 
 #include "base/http.h"
 #include "base/own.h"
+#include "base/terminal.h"
 #include "cli/gcloud_int.h"
 
 /* ------------------------------------------------------------ showing */
@@ -167,8 +168,10 @@ static void print_entry(const json_t *entry, FILE *to)
         time_t t = timegm(&tm);
         strftime(when, sizeof when, "%Y-%m-%d %H:%M:%S %z", localtime_r(&t, &tm));
     }
-    fprintf(to, "%s\t%s\t%s\t\t%s\n", severity ? severity : "DEFAULT", when,
-            task ? task : "unknown_task", text ? text : "");
+    fprintf(to, "%s\t%s\t%s\t\t", severity ? severity : "DEFAULT", when,
+            task ? task : "unknown_task");
+    terminal_write(to, text, text ? strlen(text) : 0);
+    putc('\n', to);
 }
 
 struct follow {

@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/http.h"
 #include "base/json.h"
+#include "base/terminal.h"
 #include "cli/listing.h"
 #include "cli/verb.h"
 
@@ -248,7 +249,7 @@ static int print_lines(struct buf *answer, char place[64], bool *out_more, struc
             n += line;
             at += line + 1;
         }
-        fwrite(run, 1, n, to);
+        terminal_write(to, run, n);
         fflush(to);             /* on a terminal the two are one */
     }
     snprintf(place, 64, "%.*s", (int)(end - last) - 2, last + 1);

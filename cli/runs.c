@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/json.h"
+#include "base/terminal.h"
 #include "cli/listing.h"
 #include "cli/verb.h"
 
@@ -353,7 +354,7 @@ static int print_log(struct client *s, const char *id, const json_t *node, bool 
         return 0;
     if (client_text(s, path, &text, &none) < 0)
         return none.code == ERR_MISSING ? 0 : err_set(err, none.code, "%s", none.text);
-    fwrite(text.data ? text.data : "", 1, text.n, stdout);
+    terminal_write(stdout, text.data, text.n);
     fflush(stdout);
     return 0;
 }
@@ -430,7 +431,7 @@ static int print_artifact(struct client *s, const char *id, const json_t *nodes,
             return err_set(err, ERR_NOMEM, "no memory for a request");
         if (client_text(s, path, &bytes, err) < 0)
             return -(int)err->code;
-        fwrite(bytes.data ? bytes.data : "", 1, bytes.n, stdout);
+        terminal_write(stdout, bytes.data, bytes.n);
         return 0;
     }
     return err_set(err, ERR_MISSING, "step \"%.200s\" has left no artifact \"%.64s\"", names[1],

@@ -1,5 +1,8 @@
 """Runs of pipelines: steps are jobs, outputs reach who needs them, what was done is not done again."""
 import json
+import os
+import pty
+import subprocess
 
 import pytest
 from hosts import wait_for
@@ -108,6 +111,27 @@ def test_a_run_is_archived_when_its_ttl_is_over(server):
                                                          "secondsAfterCompletion: 100000}"))
     wait_for(lambda: server.json("GET", f"/api/runs/default/{run['id']}")["archived"])
     assert not server.json("GET", f"/api/runs/default/{kept['id']}")["archived"]
+
+
+def test_a_log_does_nothing_to_a_terminal_but_colour_it(muster, server):
+    run = done(server, workflow(sh("main", r"printf 'a\033[2Jb \033[31mred\033[0m\n'")))
+    job = nodes(server, run)["main"]["job"]
+    for words in (("runs", "logs", run["workflow"]), ("jobs", "logs", job)):
+        assert "a\033[2Jb \033[31mred\033[0m\n" in muster(*words, env=server.env).stdout
+        ours, theirs = pty.openpty()
+        with subprocess.Popen([muster.path, *words], stdout=theirs,
+                              env={**os.environ, **server.env}) as printing:
+            os.close(theirs)
+            shown, part = b"", b"-"
+            while part:
+                try:
+                    part = os.read(ours, 4096)
+                except OSError:         # nobody has the other end any more
+                    part = b""
+                shown += part
+            assert printing.wait(240) == 0
+        os.close(ours)
+        assert b"a^[[2Jb \033[31mred\033[0m\r\n" in shown, words
 
 
 def test_artifacts_are_objects_files_and_directories(server):
