@@ -14,6 +14,7 @@ from hosts import (LENET, TOKEN, Caller, Job, Process, alive, chain, digest, fre
                    settings, stop_and_go, stopped, wait_for)
 
 SLOW = 40               # steps a second at most, until the pace is lifted
+CRAWL = 3               # for what has to happen before the end, however busy the machine is
 LONG = ["epochs=10", *LENET[1:]]
 OFTEN = ["checkpoint.every=10 steps"]
 
@@ -208,8 +209,8 @@ def test_a_killed_supervisor_leaves_nobody_behind(job_of, lenet, alone):
 
 
 def test_ctrl_c_saves_and_says_how_to_go_on(muster, lenet, job_of, alone, tmp_path):
-    job = job_of(2, process_group=0)
-    job.wait_step(20)
+    job = job_of(2, process_group=0, pace=CRAWL)
+    job.wait_step(3)
     os.killpg(job.pid, signal.SIGINT)           # as a terminal does: to everybody
     assert job.end() == 0, job.said
     said = re.search(r"stopped at step (\d+).*To go on:\n  (muster train .*)\n", job.said)
@@ -223,8 +224,8 @@ def test_ctrl_c_saves_and_says_how_to_go_on(muster, lenet, job_of, alone, tmp_pa
 def test_a_stop_outlives_its_coordinator_and_the_job_goes_on_in_one_process(muster, lenet, job_of,
                                                                             alone):
     changes = LENET + OFTEN
-    job = job_of(2, changes=changes)
-    job.wait_step(30)
+    job = job_of(2, changes=changes, pace=CRAWL)
+    job.wait_step(3)
     coordinator = job.coordinator()
     os.kill(coordinator, signal.SIGSTOP)        # it does not hear of the stop
     job.terminate()
@@ -236,8 +237,8 @@ def test_a_stop_outlives_its_coordinator_and_the_job_goes_on_in_one_process(must
 
 
 def test_resume_takes_the_number_of_workers_it_is_given(job_of, lenet, alone):
-    job = job_of(3)
-    job.wait_step(10)
+    job = job_of(3, pace=CRAWL)
+    job.wait_step(3)
     job.terminate()
     assert job.end() == 0, job.said
     again = job_of(1, "--resume")
