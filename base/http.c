@@ -26,9 +26,10 @@ static void load(void)
     for (int i = 0; i < 2 && !lib; i++)
         lib = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
     if (!lib) {
-        err_set(&curl_err, ERR_MISSING,
-                "libcurl is not on this machine, and reading a URL needs it (apt-get install libcurl4, "
-                "or read a local file)");
+        err_set(
+            &curl_err, ERR_MISSING,
+            "libcurl is not on this machine, and reading a URL needs it (apt-get install libcurl4, "
+            "or read a local file)");
         return;
     }
 #define X(name) curl.name = (__typeof__(curl.name))dlsym(lib, "curl_" #name);
@@ -176,7 +177,8 @@ static int target_of_url(struct http_target *t, const char *url, struct err *err
     if (!t->name || !t->url)
         return err_set(err, ERR_NOMEM, "no memory for a URL");
     if (memchr(host, '@', n))
-        return err_set(err, ERR_INVALID, "a URL with a user or password before its host is not read: it "
+        return err_set(err, ERR_INVALID,
+                       "a URL with a user or password before its host is not read: it "
                        "would be stored with every run (leave out what is before the @)");
     if (n == 0)
         return err_set(err, ERR_INVALID, "%s: has no host", t->name);
@@ -190,7 +192,8 @@ int http_target_init(struct http_target *t, const char *url, struct err *err)
         return err_set(err, ERR_INVALID, "a URL of at most %d characters should be here", URL_MAX);
     for (const char *p = url; *p; p++)
         if ((unsigned char)*p < 0x20 || *p == 0x7f || (*p == ' ' && !begins(url, "gs://")))
-            return err_set(err, ERR_INVALID, "the URL has a blank or control character in it (write a "
+            return err_set(err, ERR_INVALID,
+                           "the URL has a blank or control character in it (write a "
                            "blank as %%20)");
     int rc = begins(url, "gs://") ? target_of_gs(t, url, err) : target_of_url(t, url, err);
     if (rc < 0)
@@ -244,7 +247,8 @@ int http_handle_take(const struct http_target *t, CURL **out, struct err *err)
         SET(CAINFO, ca);
     if (rc) {
         api->easy_cleanup(c);
-        return err_set(err, ERR_IO, "the libcurl of this machine is too old (7.85 or newer is needed)");
+        return err_set(err, ERR_IO,
+                       "the libcurl of this machine is too old (7.85 or newer is needed)");
     }
     *out = c;
     return 0;
@@ -304,8 +308,8 @@ int http_say_status(const char *name, long status, struct err *err)
         if (statuses[i].status == status)
             return err_set(err, statuses[i].code, "%s: the server answers %ld (%s)", name, status,
                            statuses[i].text);
-    return err_set(err, ERR_IO, "%s: the server answers %ld, which is no file (check the URL)", name,
-                   status);
+    return err_set(err, ERR_IO, "%s: the server answers %ld, which is no file (check the URL)",
+                   name, status);
 }
 
 int http_status_may_pass(long status)
@@ -322,16 +326,22 @@ static const struct {
     enum err_code code;
     const char *text;
 } troubles[] = {
-    { CURLE_COULDNT_RESOLVE_HOST, 0, ERR_AGAIN, "its host is not known; check the name, the network" },
-    { CURLE_COULDNT_RESOLVE_PROXY, 0, ERR_AGAIN, "the proxy's host is not known; check http_proxy" },
-    { CURLE_COULDNT_CONNECT, 0, ERR_AGAIN, "nobody is at its host and port; is the server running?" },
+    { CURLE_COULDNT_RESOLVE_HOST, 0, ERR_AGAIN,
+      "its host is not known; check the name, the network" },
+    { CURLE_COULDNT_RESOLVE_PROXY, 0, ERR_AGAIN,
+      "the proxy's host is not known; check http_proxy" },
+    { CURLE_COULDNT_CONNECT, 0, ERR_AGAIN,
+      "nobody is at its host and port; is the server running?" },
     { CURLE_OPERATION_TIMEDOUT, 1, ERR_AGAIN, "nothing came in time; check network and server" },
-    { CURLE_TOO_MANY_REDIRECTS, 0, ERR_IO, "the server sends from one address to the next, more than "
+    { CURLE_TOO_MANY_REDIRECTS, 0, ERR_IO,
+      "the server sends from one address to the next, more than "
       "five times; check the URL" },
-    { CURLE_UNSUPPORTED_PROTOCOL, 0, ERR_DENIED, "the server sends on to an address that is not "
+    { CURLE_UNSUPPORTED_PROTOCOL, 0, ERR_DENIED,
+      "the server sends on to an address that is not "
       "http or https, or from https to http; that is not followed" },
     { CURLE_URL_MALFORMAT, 0, ERR_INVALID, "that is no URL" },
-    { CURLE_PEER_FAILED_VERIFICATION, 0, ERR_DENIED, "its certificate is not to be trusted; for one of "
+    { CURLE_PEER_FAILED_VERIFICATION, 0, ERR_DENIED,
+      "its certificate is not to be trusted; for one of "
       "your own, name its authority in SSL_CERT_FILE" },
     { CURLE_SSL_CACERT_BADFILE, 0, ERR_DENIED, "the certificates in SSL_CERT_FILE cannot be read" },
     { CURLE_SSL_CONNECT_ERROR, 1, ERR_IO, "no TLS connection can be made; is it https?" },

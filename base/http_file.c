@@ -1,10 +1,10 @@
 /* base/http_file.c - a file behind a URL, read by ranges
  *
  * DESIGN. The first request asks for the first block and learns size and version. With ranges, two
- * slots hold blocks: one is the reader's (`held`), into the other the thread fetches what `ask` says: a
- * block that the reader waits for, or the next one. Without ranges the thread writes the whole to a
- * file, and the reader waits until `have` is far enough. The reader never touches the handle once
- * there is a thread; the thread never touches the held slot. All else is under `lock`.
+ * slots hold blocks: one is the reader's (`held`), into the other the thread fetches what `ask`
+ * says: a block that the reader waits for, or the next one. Without ranges the thread writes the
+ * whole to a file, and the reader waits until `have` is far enough. The reader never touches the
+ * handle once there is a thread; the thread never touches the held slot. All else is under `lock`.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -77,7 +77,8 @@ struct http_range http_parse_range(const char *text)
     int n = -1;
 
     /* Up to fifteen digits: a petabyte. What is longer does not fit the pattern. */
-    sscanf(text, "bytes %15" SCNd64 "-%15" SCNd64 "/%15" SCNd64 "%n", &r.first, &r.last, &r.total, &n);
+    sscanf(text, "bytes %15" SCNd64 "-%15" SCNd64 "/%15" SCNd64 "%n", &r.first, &r.last, &r.total,
+           &n);
     if (n > 0 && !text[n] && r.first >= 0 && r.last >= r.first && r.total > r.last)
         return r;
     n = -1;
@@ -170,8 +171,10 @@ static int keep(struct transfer *t, const char *data, size_t n)
         if (k < 0 && errno == EINTR)
             continue;
         if (k < 0)
-            return err_set(t->err, ERR_IO, "%s: cannot be kept in $TMPDIR: %s (free some space, or put "
-                           "the file on a server that knows ranges)", f->target.name, strerror(errno));
+            return err_set(t->err, ERR_IO,
+                           "%s: cannot be kept in $TMPDIR: %s (free some space, or put "
+                           "the file on a server that knows ranges)",
+                           f->target.name, strerror(errno));
         done += (size_t)k;
         pthread_mutex_lock(&f->lock);
         f->have += (uint64_t)k;
@@ -218,7 +221,8 @@ static int stop_asked(void *arg, curl_off_t a, curl_off_t b, curl_off_t c, curl_
 static struct curl_slist *headers_of(const struct http_file *f, const struct http_curl *api,
                                      struct transfer *t)
 {
-    /* A bucket unpacks what is stored packed, unless asked not to; no other server packs unasked. */
+    /* A bucket unpacks what is stored packed, unless asked not to; no other server packs
+     * unasked. */
     const char *plain = f->target.is_gs ? "Accept-Encoding: gzip" : "Accept-Encoding: identity";
     const char *version = *f->etag && strncmp(f->etag, "W/", 2) ? f->etag : NULL;
     struct curl_slist *list = api->slist_append(NULL, plain);
@@ -422,7 +426,8 @@ static void *fetch_whole(void *arg)
         }
         /* Without a version nobody can tell that what comes now continues what came. */
         if (o == BROKEN && before < f->have && !*f->etag && !*f->modified) {
-            err_add(&why, "byte %" PRIu64 ", and the server has neither ranges nor versions", f->have);
+            err_add(&why, "byte %" PRIu64 ", and the server has neither ranges nor versions",
+                    f->have);
             o = REFUSED;
         }
         if (o == BROKEN && !may_try_again(f, &patience, f->have > before, after, &why))
@@ -467,7 +472,8 @@ static int open_spool(struct http_file *f, struct err *err)
             unlink(path);
     }
     if (f->spool < 0)
-        return err_set(err, ERR_IO, "%s: comes whole, and cannot be kept in %.200s: %s (set TMPDIR)",
+        return err_set(err, ERR_IO,
+                       "%s: comes whole, and cannot be kept in %.200s: %s (set TMPDIR)",
                        f->target.name, dir, strerror(errno));
     return 0;
 }

@@ -54,8 +54,8 @@ void log_event(enum log_level level, const char *event, const char *fmt, ...)
     OWN_JSON json_t *doc = json_vpack_ex(&why, 0, fmt, args);
     va_end(args);
     if (log_as == LOG_JSON) {
-        OWN_JSON json_t *all = json_pack("{s:f, s:s, s:s}", "t", now, "level", names[level], "event",
-                                         event);
+        OWN_JSON json_t *all =
+            json_pack("{s:f, s:s, s:s}", "t", now, "level", names[level], "event", event);
         if (doc)
             json_object_update(all, doc);
         OWN_MEM char *text = all ? json_dumps(all, JSON_COMPACT | JSON_REAL_PRECISION(16)) : NULL;

@@ -1,5 +1,5 @@
-/* cli/apply.c - muster apply: run a pipeline from a file, or keep the config maps, secrets and volumes
- * that a file has */
+/* cli/apply.c - muster apply: run a pipeline from a file, or keep the config maps, secrets and
+ * volumes that a file has */
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -102,8 +102,10 @@ static int apply_resources(const struct args *a, struct client *s, const struct 
     json_t *one;
 
     if (a->parameters.n || a->wait || a->name || a->experiment || a->no_cache)
-        return err_set(err, ERR_INVALID, "%s has no pipeline: --param, --wait, --name, --experiment "
-                       "and --no-cache are for one", a->file);
+        return err_set(err, ERR_INVALID,
+                       "%s has no pipeline: --param, --wait, --name, --experiment "
+                       "and --no-cache are for one",
+                       a->file);
     if (!body)
         return err_set(err, ERR_INVALID, "%s is not UTF-8", a->file);
     if (client_call(s, "POST", "/api/resources", body, &done, err) < 0)
@@ -245,11 +247,12 @@ const struct command command_apply = {
     .summary = "run a pipeline: a Workflow of Argo, or what kfp compiled",
     .example = "muster apply -f pipeline.yaml --param epochs=1 --wait\n"
                "muster apply -f configmap.yaml",
-    .more = "Prints the name of the run and its id. What cannot run is refused before anything "
-            "begins,\nwith file and line. muster runs lists and describes runs.\n"
-            "A file of ConfigMaps, Secrets and PersistentVolumeClaims alone is kept in the project: "
-            "a key K\nof N is its value N.K (muster config, muster secret), a claim is a volume "
-            "(muster volumes).",
+    .more =
+        "Prints the name of the run and its id. What cannot run is refused before anything "
+        "begins,\nwith file and line. muster runs lists and describes runs.\n"
+        "A file of ConfigMaps, Secrets and PersistentVolumeClaims alone is kept in the project: "
+        "a key K\nof N is its value N.K (muster config, muster secret), a claim is a volume "
+        "(muster volumes).",
     .options = options,
     .run = run,
 };

@@ -51,12 +51,14 @@ char *client_data_dir(const char *option)
 
 static int no_server(const char *why, struct err *err)
 {
-    return err_set(err, ERR_AGAIN, "no server runs here: %s (`muster serve` starts one; for another "
-                   "machine's set MUSTER_SERVER)", why);
+    return err_set(err, ERR_AGAIN,
+                   "no server runs here: %s (`muster serve` starts one; for another "
+                   "machine's set MUSTER_SERVER)",
+                   why);
 }
 
-/* A socket that the service manager keeps open for it: the next request starts the server. It must be
- * our own: another's at that address would be told our token. */
+/* A socket that the service manager keeps open for it: the next request starts the server. It must
+ * be our own: another's at that address would be told our token. */
 static bool is_kept_open(const char *address)
 {
     const unsigned loopback = htonl(INADDR_LOOPBACK);
@@ -67,7 +69,8 @@ static bool is_kept_open(const char *address)
         return false;
     OWN_FILE FILE *sockets = fopen("/proc/net/tcp", "re");
     while (sockets && fgets(line, sizeof line, sockets))
-        if (sscanf(line, " %*u: %8X:%4X %*8X:%*4X %2X %*s %*s %*s %u", &host, &port, &state, &user) == 4 &&
+        if (sscanf(line, " %*u: %8X:%4X %*8X:%*4X %2X %*s %*s %*s %u", &host, &port, &state,
+                   &user) == 4 &&
             host == loopback && port == wanted && state == TCP_LISTEN && user == geteuid())
             return true;
     return false;
@@ -112,8 +115,10 @@ static int find_token(struct client *c, struct err *err)
         if (asprintf(&path, "%s/token", c->data_dir) < 0)
             return err_set(err, ERR_NOMEM, "no memory for a path");
         if (files_read(path, 4096, &text, NULL, &unread) < 0)
-            return err_set(err, ERR_DENIED, "there is no token for %s: set MUSTER_TOKEN (`muster project "
-                           "token add` makes one where the server runs)", c->server);
+            return err_set(err, ERR_DENIED,
+                           "there is no token for %s: set MUSTER_TOKEN (`muster project "
+                           "token add` makes one where the server runs)",
+                           c->server);
         text[strcspn(text, " \t\r\n")] = 0;
         c->token = strdup(text);
     }
@@ -185,7 +190,8 @@ static int say_refused(const struct client *c, long status, const json_t *doc, s
             code = codes[i].code;
     if (text)
         return err_set(err, code, "%s", text);
-    return err_set(err, code, "the server at %s answers %ld and does not say why", c->server, status);
+    return err_set(err, code, "the server at %s answers %ld and does not say why", c->server,
+                   status);
 }
 
 /* One request with a body of this type; what the server refuses is told in its own sentence. */
@@ -206,11 +212,13 @@ static int send_bytes(struct client *c, const char *method, const char *path, co
     if ((wire_can(url) ? wire_call : http_call)(method, url, headers, body, n, ANSWER_MAX, out,
                                                 err) < 0)
         return err->code != ERR_AGAIN ? -(int)err->code
-            : env_of("MUSTER_SERVER")
-            ? err_set(err, ERR_AGAIN, "nobody answers at %s, which MUSTER_SERVER names (a server that was "
-                      "started again has another address: eval \"$(muster env --unset)\" forgets it)",
-                      c->server)
-            : no_server("nobody answers at its address", err);
+               : env_of("MUSTER_SERVER")
+                   ? err_set(err, ERR_AGAIN,
+                             "nobody answers at %s, which MUSTER_SERVER names (a server that was "
+                             "started again has another address: eval \"$(muster env --unset)\" "
+                             "forgets it)",
+                             c->server)
+                   : no_server("nobody answers at its address", err);
     if (out->status >= 200 && out->status <= 299)
         return 0;
     json_t *doc = json_loadb(out->body.data ? out->body.data : "", out->body.n, JSON_DECODE_ANY,

@@ -53,7 +53,8 @@ static int send_all(int fd, const void *bytes, size_t n, struct err *err)
         if (sent < 0 && errno == EINTR)
             continue;
         if (sent < 0)
-            return err_set(err, ERR_AGAIN, "the connection to the server broke: %s", strerror(errno));
+            return err_set(err, ERR_AGAIN, "the connection to the server broke: %s",
+                           strerror(errno));
         at += sent;
         n -= (size_t)sent;
     }
@@ -88,7 +89,8 @@ static int read_all(int fd, size_t max, struct buf *b, struct err *err)
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)
-            return err_set(err, ERR_AGAIN, "the connection to the server broke: %s", strerror(errno));
+            return err_set(err, ERR_AGAIN, "the connection to the server broke: %s",
+                           strerror(errno));
         b->n += (size_t)n;
         b->data[b->n] = '\0';
         if (n == 0)
@@ -103,7 +105,8 @@ static long long header_number(const char *head, const char *end, const char *na
 {
     size_t n = strlen(name);
 
-    for (const char *line = strstr(head, "\r\n"); line && line < end; line = strstr(line + 2, "\r\n"))
+    for (const char *line = strstr(head, "\r\n"); line && line < end;
+         line = strstr(line + 2, "\r\n"))
         if (!strncasecmp(line + 2, name, n) && line[2 + n] == ':')
             return strtoll(line + 3 + n, NULL, 10);
     return -1;
@@ -165,7 +168,8 @@ int wire_call(const char *method, const char *url, const char *const *headers, c
     struct timeval wait = { .tv_sec = WAIT_S };
 
     if (!take_apart(url, &to, &path))
-        return err_set(err, ERR_INVALID, "\"%.200s\" is no address of a server on this machine", url);
+        return err_set(err, ERR_INVALID, "\"%.200s\" is no address of a server on this machine",
+                       url);
     OWN_FD int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd < 0)
         return err_set(err, ERR_AGAIN, "no socket: %s", strerror(errno));

@@ -240,8 +240,8 @@ static int add(struct job *j, const char *name, struct err *err)
         json_object_set_new(m.doc, "requirements", json_string(text));
     }
     if (j->a.workdir && j->a.workdir[0] != '/')
-        return err_set(err, ERR_INVALID, "--workdir %s: is a path from the root, such as /workspace",
-                       j->a.workdir);
+        return err_set(err, ERR_INVALID,
+                       "--workdir %s: is a path from the root, such as /workspace", j->a.workdir);
     if (j->a.workdir)
         json_object_set_new(m.doc, "cwd", json_string(j->a.workdir));
     if (set_env(&j->a, m.doc, err) < 0 || copy_dirs(&j->a, &m, err) < 0)
@@ -255,7 +255,8 @@ static int build(struct job *j, const char *dir, struct err *err)
     char context[PATH_MAX], file[PATH_MAX + 16];
 
     if (!j->a.tag)
-        return err_set(err, ERR_INVALID, "say the image's name: muster image build -t NAME %s", dir);
+        return err_set(err, ERR_INVALID, "say the image's name: muster image build -t NAME %s",
+                       dir);
     if (check_name(j->a.tag, err) < 0)
         return -(int)err->code;
     if (!realpath(dir, context))
@@ -382,12 +383,14 @@ const struct command command_image = {
     .name = "image",
     .args = "add NAME | build DIR | list | show NAME | rm NAME",
     .summary = "say what a container image is on this machine",
-    .example = "muster image add registry.example/mnist:train --dir src:/workspace -r requirements.txt\n"
-               "muster image build -t registry.example/mnist:train .",
-    .more = "Steps of pipelines name container images. One that is added here is directories, Python\n"
-            "packages and an environment of this machine, under that name. An image that podman has\n"
-            "runs as a container; common public ones (python, alpine, ...) go by the table\n"
-            "DATA/runtimes.yaml.\n",
+    .example =
+        "muster image add registry.example/mnist:train --dir src:/workspace -r requirements.txt\n"
+        "muster image build -t registry.example/mnist:train .",
+    .more =
+        "Steps of pipelines name container images. One that is added here is directories, Python\n"
+        "packages and an environment of this machine, under that name. An image that podman has\n"
+        "runs as a container; common public ones (python, alpine, ...) go by the table\n"
+        "DATA/runtimes.yaml.\n",
     .options = options,
     .run = run,
 };

@@ -121,7 +121,8 @@ static void note_dir(struct image *m, const char *dir)
     json_array_append_new(dirs, json_pack("{s:s}", "path", dir));
 }
 
-/* A directory of the image takes the place of what is there: over one of these no program is left. */
+/* A directory of the image takes the place of what is there: over one of these no program is
+ * left. */
 static bool is_systems(const char *dir)
 {
     static const char *const dirs[] = {
@@ -231,7 +232,8 @@ static void expand(const struct build *b, const char *text, struct buf *out)
         }
         bool braced = *text == '$' && *from == '{';
         from += braced;
-        while (*text == '$' && n + 1 < sizeof name && (isalnum((unsigned char)from[n]) || from[n] == '_'))
+        while (*text == '$' && n + 1 < sizeof name &&
+               (isalnum((unsigned char)from[n]) || from[n] == '_'))
             n++;
         if (!n || (braced && from[n] != '}')) {
             buf_append(out, text, 1);
@@ -429,8 +431,10 @@ static int do_pip(struct build *b, const json_t *words, size_t i, struct err *er
         } else if (takes_word(w)) {
             i++;
         } else if (w[0] == '.' || w[0] == '/' || strstr(w, "://")) {
-            return wrong(b, err, "pip install %.100s: only names of the package index are installed "
-                         "here", w);
+            return wrong(b, err,
+                         "pip install %.100s: only names of the package index are installed "
+                         "here",
+                         w);
         } else if (w[0] != '-') {
             add_requirement(b, w);
         }
@@ -449,7 +453,8 @@ static int do_run(struct build *b, const char *rest, const json_t *ignored, stru
         OWN_JSON json_t *words = one ? words_of(b, one) : NULL;
         size_t at = !strncmp(word(words, 0), "python", 6) && !strcmp(word(words, 1), "-m") ? 2 : 0;
         bool pip = !strcmp(word(words, at), "pip") || !strcmp(word(words, at), "pip3");
-        bool upgrade = pip && json_array_size(words) == at + 4 && !strcmp(word(words, at + 3), "pip");
+        bool upgrade =
+            pip && json_array_size(words) == at + 4 && !strcmp(word(words, at + 3), "pip");
         p += n + (end ? 2 : 0);
         if (upgrade || !json_array_size(words))
             continue;

@@ -32,7 +32,8 @@ static const struct option options[] = {
       AT(state) },
     { "text", 0, "TEXT", "list: only names that contain it", OPTION_TEXT, AT(text) },
     { "label", 0, "KEY[=VALUE]", "list: only jobs with this label", OPTION_TEXT, AT(label) },
-    { "limit", 0, "N", "list: at most so many, newest first (default: 100)", OPTION_INT, AT(limit) },
+    { "limit", 0, "N", "list: at most so many, newest first (default: 100)", OPTION_INT,
+      AT(limit) },
     { "follow", 'f', NULL, "logs: go on until the job has ended", OPTION_FLAG, AT(follow) },
     { "tail", 0, "N", "logs: only the last lines", OPTION_INT, AT(tail) },
     { "since", 0, "TIME", "logs: only from then on: 90s, 10m, 2h, 1d ago, or 2026-01-31T12:00",
@@ -173,7 +174,9 @@ static int list(struct client *s, const void *args, char **names, struct err *er
 
 static void print_event(const json_t *e, double from)
 {
-    static const char *const known[] = { "seq", "t", "type", "spec", "project", "name", "dir", NULL };
+    static const char *const known[] = {
+        "seq", "t", "type", "spec", "project", "name", "dir", NULL
+    };
     const char *key;
     json_t *value;
 
@@ -184,7 +187,8 @@ static void print_event(const json_t *e, double from)
             skip |= !strcmp(known[i], key);
         if (skip || (json_is_string(value) && !*json_string_value(value)))
             continue;
-        OWN_MEM char *text = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(6));
+        OWN_MEM char *text =
+            json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(6));
         printf(" %s=%s", key, text ? text : "");
     }
     putchar('\n');
@@ -547,8 +551,9 @@ const struct command command_jobs = {
                "muster jobs logs fit-a-line-1 --since 10m\n"
                "muster jobs logs -f fit-a-line-1\n"
                "muster jobs resize fashion-lenet-2 2..8",
-    .more = "logs -f ends when the job has, with 1 when it failed; Ctrl-C ends the printing alone.\n"
-            "A server that is started again meanwhile is waited for.",
+    .more =
+        "logs -f ends when the job has, with 1 when it failed; Ctrl-C ends the printing alone.\n"
+        "A server that is started again meanwhile is waited for.",
     .options = options,
     .run = run,
 };

@@ -13,7 +13,8 @@ static const struct option options[] = {
     { "project", 0, "NAME", "of the tokens (default: MUSTER_PROJECT, or \"default\")", OPTION_TEXT,
       offsetof(struct args, project) },
     { "label", 0, "TEXT", "what a new token is for", OPTION_TEXT, offsetof(struct args, label) },
-    { "json", 0, NULL, "print the server's answer as JSON", OPTION_FLAG, offsetof(struct args, json) },
+    { "json", 0, NULL, "print the server's answer as JSON", OPTION_FLAG,
+      offsetof(struct args, json) },
     { 0 }
 };
 
@@ -166,9 +167,11 @@ const struct command command_project = {
     .name = "project",
     .args = "add NAME | list | remove NAME | token add | token list | token remove ID",
     .summary = "share the server: projects, and the tokens that reach them",
-    .example = "muster project add taxi-team\nmuster project token add --project taxi-team --label laptop\n"
+    .example = "muster project add taxi-team\nmuster project token add --project taxi-team --label "
+               "laptop\n"
                "muster project list",
-    .more = "A project's token reaches its jobs, buckets and values and nothing else. It is shown once.",
+    .more = "A project's token reaches its jobs, buckets and values and nothing else. It is shown "
+            "once.",
     .options = options,
     .run = run,
 };

@@ -58,16 +58,16 @@ static const struct option options[] = {
     { "data-dir", 0, "DIR", "where all is kept (default: ~/.local/share/muster)", OPTION_TEXT,
       AT(data_dir) },
     { "port", 'p', "N", "8470 when not given; 0: any free one", OPTION_INT, AT(port) },
-    { "listen", 0, "ADDRESS", "127.0.0.1 when not given; beyond loopback only with TLS", OPTION_TEXT,
-      AT(listen) },
+    { "listen", 0, "ADDRESS", "127.0.0.1 when not given; beyond loopback only with TLS",
+      OPTION_TEXT, AT(listen) },
     { "tls-cert", 0, "FILE", "certificate, PEM", OPTION_TEXT, AT(tls_cert) },
     { "tls-key", 0, "FILE", "its key, PEM", OPTION_TEXT, AT(tls_key) },
     { "name", 0, "HOST", "a further name that clients may call it by", OPTION_LIST, AT(names) },
     { "load", 0, "0.9", "how much of the machine's cores jobs may use", OPTION_TEXT, AT(load) },
     { "log-limit", 0, "SIZE", "log that a job may keep: 500M (10G, or a tenth of the disk)",
       OPTION_TEXT, AT(log_limit) },
-    { "no-sandbox", 0, NULL, "let jobs run as the server's own user, with all that it may do", OPTION_FLAG,
-      AT(no_sandbox) },
+    { "no-sandbox", 0, NULL, "let jobs run as the server's own user, with all that it may do",
+      OPTION_FLAG, AT(no_sandbox) },
     { "log-format", 0, "json|text", "what goes to stderr (text on a terminal)", OPTION_TEXT,
       AT(log_format) },
     { "debug", 0, NULL, "log every request, too", OPTION_FLAG, AT(debug) },
@@ -75,13 +75,14 @@ static const struct option options[] = {
     { "per-host", 0, "N", "of these from one address (1024)", OPTION_INT, AT(per_host) },
     { "header-timeout", 0, "S", "seconds for the head of a request (10)", OPTION_INT,
       AT(header_timeout) },
-    { "detach", 0, NULL, "go to the background once it answers; logs to DIR/server.log", OPTION_FLAG,
-      AT(detach) },
+    { "detach", 0, NULL, "go to the background once it answers; logs to DIR/server.log",
+      OPTION_FLAG, AT(detach) },
     { "stop", 0, NULL, "end the server that runs on the data directory, and wait until it is gone",
       OPTION_FLAG, AT(stop) },
-    { "check", 0, NULL, "look whether all that is kept is sound, and stop", OPTION_FLAG, AT(check) },
-    { "backup", 0, "DIR", "copy all that is kept there, also while a server runs, and stop", OPTION_TEXT,
-      AT(backup) },
+    { "check", 0, NULL, "look whether all that is kept is sound, and stop", OPTION_FLAG,
+      AT(check) },
+    { "backup", 0, "DIR", "copy all that is kept there, also while a server runs, and stop",
+      OPTION_TEXT, AT(backup) },
     { "idle-timeout", 0, "S", "seconds without a byte (75)", OPTION_INT, AT(idle_timeout) },
     { 0 }
 };
@@ -185,12 +186,13 @@ static void greet(const char *address, const char *data_dir, const char *token)
 {
     bool kept = prints_to_journal();
 
-    printf("muster %s at %s, data in %s\n"
-           "  console   %s%s%s\n"
-           "  clients   eval \"$(muster env)\" and then gcloud, kfp, pandas with gs:// ... as ever\n"
-           "  stop      muster serve --stop, or Ctrl-C: jobs go on, the next start finds them\n",
-           MUSTER_VERSION, address, data_dir, address, kept ? "/" : "/#token=",
-           kept ? " (muster serve --detach prints the link that logs you in)" : token);
+    printf(
+        "muster %s at %s, data in %s\n"
+        "  console   %s%s%s\n"
+        "  clients   eval \"$(muster env)\" and then gcloud, kfp, pandas with gs:// ... as ever\n"
+        "  stop      muster serve --stop, or Ctrl-C: jobs go on, the next start finds them\n",
+        MUSTER_VERSION, address, data_dir, address, kept ? "/" : "/#token=",
+        kept ? " (muster serve --detach prints the link that logs you in)" : token);
     fflush(stdout);
 }
 
@@ -214,8 +216,8 @@ static bool greet_running(const char *dir)
 
 /* ------------------------------------------------------------ in the background */
 
-/* Forks; the parent waits for the child's word and passes on how it went. 1: this is the child, which
- * says *out_word when it answers. */
+/* Forks; the parent waits for the child's word and passes on how it went. 1: this is the child,
+ * which says *out_word when it answers. */
 static int detach(int *out_word, struct err *err)
 {
     int word[2];
@@ -285,7 +287,8 @@ static int serve(const struct args *a, const struct server_config *config, int w
         greet(s.address, s.data_dir, auth_root_token(s.auth));
     else if (!a->detach)
         return rc;
-    if (a->detach && (let_go(word, config->data_dir, rc < 0 ? err : &(struct err){ 0 }) < 0 || rc < 0))
+    if (a->detach &&
+        (let_go(word, config->data_dir, rc < 0 ? err : &(struct err){ 0 }) < 0 || rc < 0))
         _exit(1);               /* the parent has told why */
     log_event(LEVEL_INFO, "server.started", "{s:s, s:s, s:i}", "address", s.address, "data_dir",
               s.data_dir, "pid", (int)getpid());
@@ -309,7 +312,8 @@ static int run(struct cli *c, int argc, char **argv, struct err *err)
         return n;
     if (n != 0)
         return cli_usage(&command_serve, err);
-    if (a.port < -1 || a.header_timeout < 0 || a.idle_timeout < 0 || a.connections < 0 || a.per_host < 0)
+    if (a.port < -1 || a.header_timeout < 0 || a.idle_timeout < 0 || a.connections < 0 ||
+        a.per_host < 0)
         return err_set(err, ERR_INVALID, "a port, a time-out and a limit are 0 or more");
     if (!a.tls_cert != !a.tls_key)
         return err_set(err, ERR_INVALID, "--tls-cert and --tls-key go together");
@@ -353,8 +357,9 @@ const struct command command_serve = {
     .summary = "start the server: jobs, buckets and a console on this machine",
     .example = "muster serve\nmuster serve --detach\nmuster serve --stop\n"
                "muster serve --data-dir /srv/muster --port 8470",
-    .more = "It answers on loopback alone and wants a token, which the first start makes (DIR/token).\n"
-            "The line with \"console\" is a link that logs a browser in.",
+    .more =
+        "It answers on loopback alone and wants a token, which the first start makes (DIR/token).\n"
+        "The line with \"console\" is a link that logs a browser in.",
     .options = options,
     .run = run,
 };

@@ -1,8 +1,8 @@
 /* cli/serve_data.c - muster serve --check and --backup
  *
- * A backup begins with a snapshot of the database. Content is named by its digest and never changes,
- * so that it may be copied after; only the sweeper can be faster, when an object was deleted
- * meanwhile: then a newer snapshot does not name it any more, and one is taken.
+ * A backup begins with a snapshot of the database. Content is named by its digest and never
+ * changes, so that it may be copied after; only the sweeper can be faster, when an object was
+ * deleted meanwhile: then a newer snapshot does not name it any more, and one is taken.
  */
 #include "cli/serve_data.h"
 

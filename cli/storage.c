@@ -436,7 +436,8 @@ const struct command command_storage = {
         "A PLACE is gs://BUCKET/NAME; names may hold * ? [...] and ** (quote them for the shell). "
         "A\n"
         "file is in its bucket, or on this disk, whole or not at all; checksums are compared both\n"
-        "ways. Large files go in pieces, and are gone on with when the connection breaks. Of many, one\n"
+        "ways. Large files go in pieces, and are gone on with when the connection breaks. Of many, "
+        "one\n"
         "that cannot be copied does not keep the others: they are named at the end, and the exit\n"
         "code is not 0.",
     .options = options,

@@ -21,21 +21,26 @@ struct args {
 };
 #define AT(field) offsetof(struct args, field)
 static const struct option options[] = {
-    { "project", 0, "NAME", "whose job it is (default: MUSTER_PROJECT, or \"default\")", OPTION_TEXT,
-      AT(project) },
-    { "name", 0, "NAME", "of the job (default: the spec's name and a number)", OPTION_TEXT, AT(name) },
+    { "project", 0, "NAME", "whose job it is (default: MUSTER_PROJECT, or \"default\")",
+      OPTION_TEXT, AT(project) },
+    { "name", 0, "NAME", "of the job (default: the spec's name and a number)", OPTION_TEXT,
+      AT(name) },
     { "set", 0, "KEY=VALUE", "change the spec, as in epochs=1, limit=2000", OPTION_LIST, AT(set) },
     { "workers", 0, "N|MIN..MAX", "so many workers, in place of the spec's", OPTION_TEXT,
       AT(workers) },
     { "priority", 0, "-100..100", "higher ones go first (default: 0)", OPTION_TEXT, AT(priority) },
-    { "retries", 0, "N", "begin a failed job again so many times; training goes on from its "
-      "last checkpoint", OPTION_INT, AT(retries) },
+    { "retries", 0, "N",
+      "begin a failed job again so many times; training goes on from its "
+      "last checkpoint",
+      OPTION_INT, AT(retries) },
     { "time-limit", 0, "S", "end it after so many seconds", OPTION_INT, AT(time_limit) },
     { "label", 0, "KEY=VALUE", "a label, to find it by", OPTION_LIST, AT(label) },
-    { "secret", 0, "VAR=NAME", "give it the secret NAME in the environment variable VAR", OPTION_LIST,
-      AT(secret) },
-    { "staging-bucket", 0, "gs://B[/DIR]", "where a package of this machine goes (default: a bucket "
-      "of the project's for packages)", OPTION_TEXT, AT(staging) },
+    { "secret", 0, "VAR=NAME", "give it the secret NAME in the environment variable VAR",
+      OPTION_LIST, AT(secret) },
+    { "staging-bucket", 0, "gs://B[/DIR]",
+      "where a package of this machine goes (default: a bucket "
+      "of the project's for packages)",
+      OPTION_TEXT, AT(staging) },
     { "follow", 'f', NULL, "print what it prints, until it has ended", OPTION_FLAG, AT(follow) },
     { "json", 0, NULL, "print the job as the server has it", OPTION_FLAG, AT(json) },
     { 0 }
@@ -146,9 +151,10 @@ static int add_python(const struct job_spec *s, json_t *job)
     const json_t *python = json_object_get(s->doc, "python");
 
     json_object_set_new(job, "kind", json_string("python"));
-    return json_object_set_new(
-        job, "python", json_pack("{s:O*, s:O*}", "module", json_object_get(python, "module"), "args",
-                                 json_object_get(python, "args")));
+    return json_object_set_new(job, "python",
+                               json_pack("{s:O*, s:O*}", "module",
+                                         json_object_get(python, "module"), "args",
+                                         json_object_get(python, "args")));
 }
 
 static int add_program(const struct job_spec *s, json_t *job, struct err *err)
@@ -188,7 +194,8 @@ static int add_asked(const struct args *a, json_t *job, struct err *err)
         char *end;
         long n = strtol(a->priority, &end, 10);
         if (end == a->priority || *end || n < -100 || n > 100)
-            return err_set(err, ERR_INVALID, "--priority takes a number from -100 to 100, not \"%.32s\"",
+            return err_set(err, ERR_INVALID,
+                           "--priority takes a number from -100 to 100, not \"%.32s\"",
                            a->priority);
         json_object_set_new(job, "priority", json_integer(n));
     }
@@ -229,8 +236,9 @@ static int submit(struct cli *c, const struct args *a, const char *path, struct 
     OWN_JSON json_t *job = NULL;
     OWN_JSON json_t *answer = NULL;
 
-    if (spec_read(path, a->set.item, a->set.n, &spec, err) < 0 || make_job(spec, a, &job, err) < 0 ||
-        job_client(a->project, &s, err) < 0 || add_packages(s, spec, a->staging, job, err) < 0)
+    if (spec_read(path, a->set.item, a->set.n, &spec, err) < 0 ||
+        make_job(spec, a, &job, err) < 0 || job_client(a->project, &s, err) < 0 ||
+        add_packages(s, spec, a->staging, job, err) < 0)
         return -(int)err->code;
     OWN_JSON json_t *body = json_pack("{s:s, s:s*, s:O}", "project", s->project, "name", a->name,
                                       "spec", job);
@@ -270,8 +278,9 @@ const struct command command_submit = {
     .name = "submit",
     .args = "SPEC",
     .summary = "hand a spec to the server, which runs it as a job",
-    .example = "muster submit examples/fashion-lenet/train.yaml --workers 1..4 --follow\n"
-               "muster submit training taxi_1 --package-path trainer --module-name trainer.task ...",
+    .example =
+        "muster submit examples/fashion-lenet/train.yaml --workers 1..4 --follow\n"
+        "muster submit training taxi_1 --package-path trainer --module-name trainer.task ...",
     .more = "Prints the job's name. `muster submit training NAME` takes the flags of gcloud "
             "ai-platform jobs submit training.",
     .options = options,

@@ -101,11 +101,12 @@ static void tell_line(struct screen *s, const json_t *now)
     bool epoch = whole_of(s->before, "epoch") != whole_of(now, "epoch");
 
     if (changes || phase || epoch)
-        printf("%s  generation %ld  workers %zu  epoch %ld/%ld  step %ld  loss %.4f  %.0f samples/s\n",
-               text_of(now, "phase"), whole_of(now, "generation"),
-               json_array_size(json_object_get(now, "workers")), whole_of(now, "epoch"),
-               whole_of(now, "epochs"), whole_of(now, "step"), number_of(now, "loss"),
-               number_of(now, "samples_per_s"));
+        printf(
+            "%s  generation %ld  workers %zu  epoch %ld/%ld  step %ld  loss %.4f  %.0f samples/s\n",
+            text_of(now, "phase"), whole_of(now, "generation"),
+            json_array_size(json_object_get(now, "workers")), whole_of(now, "epoch"),
+            whole_of(now, "epochs"), whole_of(now, "step"), number_of(now, "loss"),
+            number_of(now, "samples_per_s"));
     fflush(stdout);
     json_decref(s->before);
     s->before = json_deep_copy(now);

@@ -276,8 +276,10 @@ static int compare_lines(const char *other, char *one, char *two, bool tests, lo
         if (!json_object_get(a, "chain"))       /* one process keeps none */
             json_object_del(b, "chain");
         if (!json_equal(a, b))
-            return err_set(err, ERR_CONFLICT, "different: the first %s that differs from the %s run "
-                           "is %ld", tests ? "test" : "step", other, step);
+            return err_set(err, ERR_CONFLICT,
+                           "different: the first %s that differs from the %s run "
+                           "is %ld",
+                           tests ? "test" : "step", other, step);
     }
 }
 
@@ -505,10 +507,11 @@ const struct command command_torture = {
     .args = "SPEC",
     .summary = "train while workers are killed, stopped, cut off, added; compare the bits",
     .example = "muster torture examples/fashion-lenet/train.yaml --events 60 --set epochs=1",
-    .more = "Events are drawn from the seed and fire at step numbers. Kinds: kill (kill -9 of a\n"
-            "worker), stop (SIGSTOP for longer than a worker may be silent, then SIGCONT), slow (the\n"
-            "same for a moment), partition (a worker and the coordinator do not hear each other for a\n"
-            "while), join, leave, coordinator (kill -9 of it). Exit code 5 when anything differs.",
+    .more =
+        "Events are drawn from the seed and fire at step numbers. Kinds: kill (kill -9 of a\n"
+        "worker), stop (SIGSTOP for longer than a worker may be silent, then SIGCONT), slow (the\n"
+        "same for a moment), partition (a worker and the coordinator do not hear each other for a\n"
+        "while), join, leave, coordinator (kill -9 of it). Exit code 5 when anything differs.",
     .options = options,
     .run = run,
 };

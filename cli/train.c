@@ -107,11 +107,12 @@ static void draw_progress(struct teller *w, struct trainer *t, const struct trai
     double all = (double)e->steps_in_epoch * s->epochs;
     double part = all > 0 ? (double)e->step / all : 0;
 
-    if (!w->cli->err_is_terminal || w->args->quiet || w->args->json || clock_seconds() - w->drawn < 0.1)
+    if (!w->cli->err_is_terminal || w->args->quiet || w->args->json ||
+        clock_seconds() - w->drawn < 0.1)
         return;
     w->drawn = clock_seconds();
-    fprintf(stderr, "\r\033[Kepoch %d/%d  %3.0f %%  step %ld  loss %.4f  %.0f samples/s", e->epoch + 1,
-            s->epochs, part * 100, e->step, w->loss, e->samples_per_s);
+    fprintf(stderr, "\r\033[Kepoch %d/%d  %3.0f %%  step %ld  loss %.4f  %.0f samples/s",
+            e->epoch + 1, s->epochs, part * 100, e->step, w->loss, e->samples_per_s);
     if (all > 0 && e->samples_per_s > 0)
         fprintf(stderr, "  %.0f s left", (all - (double)e->step) * s->batch / e->samples_per_s);
     w->line = true;

@@ -16,8 +16,8 @@ struct args {
     const char *project;
 };
 const struct option value_options[] = {
-    { "project", 0, "NAME", "of this project (default: MUSTER_PROJECT, or \"default\")", OPTION_TEXT,
-      offsetof(struct args, project) },
+    { "project", 0, "NAME", "of this project (default: MUSTER_PROJECT, or \"default\")",
+      OPTION_TEXT, offsetof(struct args, project) },
     { "json", 0, NULL, "print the list as JSON", OPTION_FLAG, offsetof(struct args, json) },
     { 0 }
 };
@@ -61,8 +61,10 @@ static int set(struct client *c, const struct value_kind *kind, const char *name
         value[--n] = 0;
     OWN_JSON json_t *body = json_pack("{s:s}", "value", value);
     if (!body)
-        return err_set(err, ERR_INVALID, "the value of \"%s\" is not UTF-8 text (encode it, with base64 "
-                       "for example)", name);
+        return err_set(err, ERR_INVALID,
+                       "the value of \"%s\" is not UTF-8 text (encode it, with base64 "
+                       "for example)",
+                       name);
     return client_call(c, "PUT", path, body, NULL, err);
 }
 
@@ -114,8 +116,10 @@ int value_run(const struct value_kind *kind, struct cli *cli, int argc, char **a
     const int want = !strcmp(verb, "list") ? 1
         : !strcmp(verb, "set") || !strcmp(verb, "remove") ? 2 : 0;
     if (want == 2 && n > 2)
-        return err_set(err, ERR_INVALID, "a value does not go on the command line, where others could "
-                       "read it: muster %s %s %s < FILE", kind->command->name, verb, argv[1]);
+        return err_set(err, ERR_INVALID,
+                       "a value does not go on the command line, where others could "
+                       "read it: muster %s %s %s < FILE",
+                       kind->command->name, verb, argv[1]);
     if (!want || n != want)
         return cli_usage(kind->command, err);
     if (a.project)

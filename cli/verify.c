@@ -129,7 +129,8 @@ static int find_difference(const char *one, const char *two, long threads, struc
     if (trail.shorter || trainer_step(rerun_trainer(b)) < trail.steps)
         return err_set(err, ERR_CONFLICT, "different: equal for %ld steps, then one run goes on",
                        trail.shorter ? trail.steps : trainer_step(rerun_trainer(b)));
-    return err_set(err, ERR_CONFLICT, "different as recorded, but both specs and data give the same "
+    return err_set(err, ERR_CONFLICT,
+                   "different as recorded, but both specs and data give the same "
                    "bits here: one of the runs was made by another version or its files changed");
 }
 
@@ -259,9 +260,10 @@ static int tell_difference(struct replay *p, const char *digest, struct err *err
         snprintf(where, sizeof where, "; at step %ld, the first that is kept, tensor %s is the "
                  "first that differs", p->tensor_step, p->tensor);
     if (p->wrong)
-        return err_set(err, ERR_CONFLICT, "different: training %s again parts from what it "
-                       "recorded in steps %ld to %ld%s", p->dir, mark_before(p, p->wrong) + 1, p->wrong,
-                       where);
+        return err_set(err, ERR_CONFLICT,
+                       "different: training %s again parts from what it "
+                       "recorded in steps %ld to %ld%s",
+                       p->dir, mark_before(p, p->wrong) + 1, p->wrong, where);
     return err_set(err, ERR_CONFLICT, "different: training %s again gives %.16s..., it recorded "
                    "%.16s...%s", p->dir, digest, rerun_digest(p->r), where);
 }
@@ -396,9 +398,10 @@ const struct command command_verify = {
     .summary = "compare two runs bit for bit, or train one again and compare",
     .example = "muster verify runs/fit-a-line runs/fit-a-line-2\n"
                "muster verify runs/lenet --spot 3",
-    .more = "Runs that differ are trained again to name the first step and tensor that differ. One\n"
-            "run is trained again by one process here, however many workers made it, and held\n"
-            "against the chain that it recorded. A spot-check takes seconds and says what it saw.",
+    .more =
+        "Runs that differ are trained again to name the first step and tensor that differ. One\n"
+        "run is trained again by one process here, however many workers made it, and held\n"
+        "against the chain that it recorded. A spot-check takes seconds and says what it saw.",
     .options = options,
     .run = run,
 };

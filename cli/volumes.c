@@ -76,7 +76,8 @@ const struct command command_volumes = {
     .summary = "list and delete what steps of pipelines share",
     .example = "muster volumes list\n"
                "muster volumes delete train-x2xmz-pipeline-pvc",
-    .more = "A workflow makes them (kind PersistentVolumeClaim); they stay until a step or this command\n"
+    .more = "A workflow makes them (kind PersistentVolumeClaim); they stay until a step or this "
+            "command\n"
             "deletes them.\n",
     .options = options,
     .run = run,

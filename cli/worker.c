@@ -45,7 +45,8 @@ static int run(struct cli *c, int argc, char **argv, struct err *err)
     if (n > 1 || !a.join)
         return cli_usage(&command_worker, err);
     if (!token || !*token)
-        return err_set(err, ERR_DENIED, "the job's token is not in the environment (set MUSTER_TOKEN "
+        return err_set(err, ERR_DENIED,
+                       "the job's token is not in the environment (set MUSTER_TOKEN "
                        "to what is in the file \"token\" of the run's directory)");
     if (wire_token_check(token, err) < 0)
         return err_add(err, "MUSTER_TOKEN");
@@ -65,9 +66,11 @@ const struct command command_worker = {
     .args = "[SPEC]",
     .summary = "join a job of many workers",
     .example = "muster worker --join 127.0.0.1:7000",
-    .more = "The job's token is in the environment, MUSTER_TOKEN, never on the command line; the file\n"
-            "\"token\" of the run's directory has it. The spec comes from the job, unless one is given,\n"
-            "which must be the same; so do the files that it names where this host lacks them.",
+    .more =
+        "The job's token is in the environment, MUSTER_TOKEN, never on the command line; the file\n"
+        "\"token\" of the run's directory has it. The spec comes from the job, unless one is "
+        "given,\n"
+        "which must be the same; so do the files that it names where this host lacks them.",
     .options = options,
     .run = run,
 };

@@ -281,13 +281,16 @@ int container_choose(const struct task_order *o, task_step *step, void *arg, str
         return err_set(err, ERR_MISSING,
                        "image %s is neither on this machine (%s) nor described (muster image add) "
                        "nor has it a row in the table runtimes.yaml that says what to run in its "
-                       "place", image, program ? "fetch it: podman pull" : "podman is not installed");
+                       "place",
+                       image, program ? "fetch it: podman pull" : "podman is not installed");
     if (row.plain)
         journal_say(o->journal, "image %s is not here; this machine's own system, in a sandbox, "
                     "stands for it (runtimes.yaml)", image);
     else
         journal_say(o->journal, "image %s is not run as a container%s: %s", image,
-                    row.never ? " (runtimes.yaml)" : fits ? ", since it is not on this machine" : "",
+                    row.never ? " (runtimes.yaml)"
+                    : fits    ? ", since it is not on this machine"
+                              : "",
                     row.has_row ? "its row in runtimes.yaml says what is used"
                                 : "it runs in the sandbox of this machine");
     journal_flush(o->journal);

@@ -1,4 +1,5 @@
-/* drivers/runtimes_check.c - a key of runtimes.yaml that nobody reads is a mistake, and is told with its line */
+/* drivers/runtimes_check.c - a key of runtimes.yaml that nobody reads is a mistake, and is told
+ * with its line */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>

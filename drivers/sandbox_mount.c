@@ -186,9 +186,10 @@ static int expose_in(int way, const char *name, bool writable, int fd)
     if (target < 0 || sandbox_bind(fd, path_of(target, link), true) < 0)
         return -1;
     OWN_FD int mounted = open_below(way, name, 0);
-    return mounted < 0 ? -1
-                       : restrict_fd(mounted, MOUNT_ATTR_NOSUID | (writable ? 0 : MOUNT_ATTR_RDONLY) |
-                                              (S_ISCHR(st.st_mode) ? 0 : MOUNT_ATTR_NODEV));
+    return mounted < 0
+               ? -1
+               : restrict_fd(mounted, MOUNT_ATTR_NOSUID | (writable ? 0 : MOUNT_ATTR_RDONLY) |
+                                          (S_ISCHR(st.st_mode) ? 0 : MOUNT_ATTR_NODEV));
 }
 
 static int expose(struct covers *c, const struct sandbox_path *p, int fd)

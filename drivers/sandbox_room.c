@@ -103,7 +103,8 @@ static bool is_own_place(const struct sandbox *s, const char *path)
     return false;
 }
 
-/* The end of the part of `path` that is there: 0 for "/"; -1 when a part of it is not to be passed. */
+/* The end of the part of `path` that is there: 0 for "/"; -1 when a part of it is not to be
+ * passed. */
 static long existing(const char *path, struct stat *out)
 {
     char target[PATH_MAX + 8];

@@ -1,4 +1,5 @@
-/* drivers/step.c - the files of a step of a pipeline: inputs in place, volumes mounted, outputs found
+/* drivers/step.c - the files of a step of a pipeline: inputs in place, volumes mounted, outputs
+ * found
  *
  * DESIGN. DIR/work is ours; what is in its parts that the job sees (tmp, out, files, empty) and in
  * volumes is anybody's, at any moment: an input that was unpacked may hold links, another step
@@ -81,8 +82,10 @@ static int check_source(size_t i, const json_t *item, struct err *err)
     char rooted[PATH_MAX];
 
     if (!named && !host)
-        return err_set(err, ERR_INVALID, "step.mounts[%zu].from: \"%.100s\" is none of volume:NAME, "
-                       "empty:NAME and host:/DIRECTORY", i, from ? from : "");
+        return err_set(err, ERR_INVALID,
+                       "step.mounts[%zu].from: \"%.100s\" is none of volume:NAME, "
+                       "empty:NAME and host:/DIRECTORY",
+                       i, from ? from : "");
     snprintf(rooted, sizeof rooted, "/%s", sub ? sub : "");
     if (sub && *sub && !is_plain_path(rooted))
         return err_set(err, ERR_INVALID, "step.mounts[%zu].sub: \"%.100s\" leads out of the volume",
@@ -330,8 +333,10 @@ static int set_mounts(const struct setup *s, struct err *err)
         int fd;
         follow_host(text_at(item, "path"), path);
         if (step_is_system(path) && strncmp(path, "/run/", 5) != 0)
-            return err_set(err, ERR_INVALID, "%s: leads to %s, which is the system's own; mount the "
-                           "volume elsewhere", text_at(item, "path"), path);
+            return err_set(err, ERR_INVALID,
+                           "%s: leads to %s, which is the system's own; mount the "
+                           "volume elsewhere",
+                           text_at(item, "path"), path);
         if (from[0] == 'h' && !json_is_true(json_object_get(s->o->spec, "host_files")))
             return err_set(err, ERR_DENIED, "%s: a project's step does not see directories of this "
                            "machine (use a volume, or the server's own token)", from);
@@ -634,7 +639,8 @@ int step_prepare(const struct task_order *o, task_step *run, void *arg, struct t
     size_t i;
 
     if (!o->confined)
-        return err_set(err, ERR_DENIED, "a step of a pipeline needs the sandbox for its files; start "
+        return err_set(err, ERR_DENIED,
+                       "a step of a pipeline needs the sandbox for its files; start "
                        "the server without --no-sandbox");
     if (!s.at.project)
         s.at.project = "default";

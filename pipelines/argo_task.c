@@ -246,8 +246,9 @@ static int put_exit(struct argo *c, json_t *tasks, const struct value *v, const 
           : argo_word(c, v, "onExit", &template) < 0)
         return -(int)c->err->code;
     snprintf(name, size, "%s.onExit", task);
-    json_t *made = json_pack("{s:s, s:i, s:s, s:[s], s:b}", "name", name, "line",
-                             (h ? h : on)->key_line, "template", template, "after", task, "hook", 1);
+    json_t *made =
+        json_pack("{s:s, s:i, s:s, s:[s], s:b}", "name", name, "line", (h ? h : on)->key_line,
+                  "template", template, "after", task, "hook", 1);
     argo_put(c, made, "depends", json_sprintf("%s.Succeeded || %s.Failed || %s.Errored", task, task,
                                               task));
     argo_put_item(c, tasks, made);

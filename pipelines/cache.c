@@ -16,7 +16,8 @@ enum { CACHE_VERSION = 1 };
 
 static const char *const schema[] = {
     "CREATE TABLE step_cache (project TEXT NOT NULL, key TEXT NOT NULL, t REAL NOT NULL, "
-    "run TEXT NOT NULL, node TEXT NOT NULL, outputs TEXT NOT NULL, PRIMARY KEY (project, key, run)) "
+    "run TEXT NOT NULL, node TEXT NOT NULL, outputs TEXT NOT NULL, PRIMARY KEY (project, key, "
+    "run)) "
     "WITHOUT ROWID;"
     "CREATE INDEX step_cache_run ON step_cache (run)",
     NULL
@@ -120,8 +121,10 @@ struct find {
 static int find(sqlite3 *db, void *arg, struct err *err)
 {
     struct find *f = arg;
-    sqlite3_stmt *st = store_sql(db, "SELECT run, node, outputs, t FROM step_cache WHERE project = ? "
-                                 "AND key = ? ORDER BY t DESC LIMIT 1", err);
+    sqlite3_stmt *st = store_sql(db,
+                                 "SELECT run, node, outputs, t FROM step_cache WHERE project = ? "
+                                 "AND key = ? ORDER BY t DESC LIMIT 1",
+                                 err);
 
     if (!st || store_bind(st, err, "ss", f->project, f->key) < 0)
         return -(int)err->code;
@@ -137,7 +140,8 @@ static int find(sqlite3 *db, void *arg, struct err *err)
     return f->found ? 0 : err_set(err, ERR_NOMEM, "no memory for the cache");
 }
 
-/* Where an artifact is: its bucket, and the object's name (borrowed); NULL: not in a bucket here. */
+/* Where an artifact is: its bucket, and the object's name (borrowed); NULL: not in a bucket
+ * here. */
 static const char *place_of(const json_t *art, char bucket[OBJECTS_BUCKET_MAX + 1])
 {
     const char *uri = text_of(art, "uri");
@@ -163,8 +167,10 @@ static int check_art(struct server *s, const char *project, const char *name, co
     if (!object)
         return err_set(err, ERR_MISSING, "its output \"%.64s\" is not where it was", name);
     if (objects_stat(s, project, bucket, object, &o, &none) < 0)
-        return err_set(err, ERR_MISSING, "a step with the same key was run, but its output \"%.64s\" "
-                       "is not there any more", name);
+        return err_set(err, ERR_MISSING,
+                       "a step with the same key was run, but its output \"%.64s\" "
+                       "is not there any more",
+                       name);
     bool same = !strcmp(o.sha256, sum);
     object_done(&o);
     return same ? 0 : err_set(err, ERR_MISSING, "a step with the same key was run, but its output "
@@ -181,11 +187,14 @@ int step_cache_find(struct server *s, const char *project, const char *key, doub
     OWN_JSON json_t *found = f.found;
     double age = clock_wall() - json_number_value(json_object_get(found, "t"));
     if (staleness_s > 0 && age > staleness_s)
-        return err_set(err, ERR_MISSING, "a step with the same key was run %.0f s ago, longer than its "
-                       "cache may be old", age);
+        return err_set(err, ERR_MISSING,
+                       "a step with the same key was run %.0f s ago, longer than its "
+                       "cache may be old",
+                       age);
     const char *name;
     json_t *art;
-    json_object_foreach(json_object_get(json_object_get(found, "outputs"), "artifacts"), name, art) {
+    json_object_foreach (json_object_get(json_object_get(found, "outputs"), "artifacts"), name,
+                         art) {
         for (size_t i = 0; json_is_array(art) && i < json_array_size(art); i++)
             if (check_art(s, project, name, json_array_get(art, i), err) < 0)
                 return -(int)err->code;
@@ -237,8 +246,8 @@ int step_cache_put(sqlite3 *db, const char *run, const json_t *entry, struct err
 
     if (!outputs || !project || !key)
         return err_set(err, ERR_NOMEM, "no memory for the cache");
-    return store_run(db, err, "INSERT OR REPLACE INTO step_cache VALUES (?, ?, ?, ?, ?, ?)", "ssdsss",
-                     project, key, clock_wall(), run, node ? node : "", outputs);
+    return store_run(db, err, "INSERT OR REPLACE INTO step_cache VALUES (?, ?, ?, ?, ?, ?)",
+                     "ssdsss", project, key, clock_wall(), run, node ? node : "", outputs);
 }
 
 int step_cache_forget(sqlite3 *db, const char *run, struct err *err)

@@ -293,7 +293,8 @@ static int changed(struct server *s, struct change *c, json_t **out, struct err 
 int pipelines_patch(struct server *s, const char *project, const char *id, const json_t *patch,
                     json_t **out, struct err *err)
 {
-    return changed(s, &(struct change){ &rows_pipelines, project, id, patch, NULL, NULL }, out, err);
+    return changed(s, &(struct change){ &rows_pipelines, project, id, patch, NULL, NULL }, out,
+                   err);
 }
 
 int versions_patch(struct server *s, const char *project, const char *id, const json_t *patch,

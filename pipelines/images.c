@@ -26,8 +26,9 @@ int images_find(struct server *s, const char *project, const char *name, json_t 
                    ? err_set(err, ERR_MISSING, "nobody has described the image %.200s", name)
                    : -(int)err->code;
     *out = size < IMAGE_MAX ? json_loadfd(fd, 0, &wrong) : NULL;
-    return *out ? 0 : err_set(err, ERR_INVALID, "image %.200s: its document is damaged; add it again",
-                              name);
+    return *out ? 0
+                : err_set(err, ERR_INVALID, "image %.200s: its document is damaged; add it again",
+                          name);
 }
 
 /* `parent` gets an empty one where there is none. */

@@ -99,8 +99,10 @@ static int put_mount(struct ir *c, const struct value *row, const char *kind, js
         return ir_refuse(c, sub, "\"%.100s\" climbs out of the volume", sub->text);
     /* Values of secrets and config maps are files, which may be anywhere. */
     if ((!strcmp(kind, "empty") || !strcmp(kind, "claim")) && step_is_system(path))
-        return ir_refuse(c, ir_get(row, "mountPath"), "%.100s is the system's own; mount the volume "
-                         "elsewhere", path);
+        return ir_refuse(c, ir_get(row, "mountPath"),
+                         "%.100s is the system's own; mount the volume "
+                         "elsewhere",
+                         path);
     snprintf(volume, sizeof volume, "platform-%d", number);
     ir_add(c, json_object_get(step, "mounts"),
            json_pack("{s:s, s:s, s:s*}", "path", path, "volume", volume, "sub",

@@ -77,7 +77,8 @@ static int put_loop(struct ir *c, const struct ir_dag *d, const struct value *t,
 /* ------------------------------------------------------------ a task */
 
 /* In texts that are put together (f"{item.a}") the SDK speaks of an item one level too early: a
- * loop is given its own item's part, and the item of a loop within it, as inputs that there are not. */
+ * loop is given its own item's part, and the item of a loop within it, as inputs that there are
+ * not. */
 static bool too_early(const struct ir_dag *d, const struct value *v)
 {
     const struct value *from = ir_get(v, "componentInputParameter");

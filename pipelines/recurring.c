@@ -57,19 +57,19 @@ static json_t *recurring_json(const struct recurring_request *q, const char *exp
     int most = q->max_concurrency > 0 ? q->max_concurrency : 1;
 
     rows_new_id(id);
-    return json_pack(
-        "{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:O, s:s, s:i, s:b, s:s, s:O, s:f, s:f, s:f, s:i, s:i, "
-        "s:s, s:s, s:s, s:s, s:b, s:b}",
-        "id", id, "project", q->project, "name", q->name, "description",
-        q->description ? q->description : "", "experiment", experiment, "pipeline",
-        q->pipeline ? q->pipeline : "", "version", q->version ? q->version : "", "parameters",
-        q->parameters ? (json_t *)q->parameters : none, "state",
-        q->disabled ? "disabled" : "enabled", "max_concurrency",
-        most < CONCURRENCY_MAX ? most : CONCURRENCY_MAX, "no_catchup", q->no_catchup,
-        "service_account", q->service_account ? q->service_account : "", "trigger",
-        (json_t *)q->trigger, "created", now, "updated", now, "since", now, "last", 0, "index", 0,
-        "digest", "", "dialect", dialect, "message", "", "api", q->api ? q->api : "", "no_cache",
-        q->no_cache, "host_files", q->host_files);
+    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:O, s:s, s:i, s:b, s:s, s:O, s:f, s:f, "
+                     "s:f, s:i, s:i, "
+                     "s:s, s:s, s:s, s:s, s:b, s:b}",
+                     "id", id, "project", q->project, "name", q->name, "description",
+                     q->description ? q->description : "", "experiment", experiment, "pipeline",
+                     q->pipeline ? q->pipeline : "", "version", q->version ? q->version : "",
+                     "parameters", q->parameters ? (json_t *)q->parameters : none, "state",
+                     q->disabled ? "disabled" : "enabled", "max_concurrency",
+                     most < CONCURRENCY_MAX ? most : CONCURRENCY_MAX, "no_catchup", q->no_catchup,
+                     "service_account", q->service_account ? q->service_account : "", "trigger",
+                     (json_t *)q->trigger, "created", now, "updated", now, "since", now, "last", 0,
+                     "index", 0, "digest", "", "dialect", dialect, "message", "", "api",
+                     q->api ? q->api : "", "no_cache", q->no_cache, "host_files", q->host_files);
 }
 
 static void set_next(json_t *doc, double now)
@@ -284,8 +284,10 @@ struct active {
 static int count_active(sqlite3 *db, void *arg, struct err *err)
 {
     struct active *a = arg;
-    sqlite3_stmt *st = store_sql(db, "SELECT count(*) FROM runs WHERE state IN ('pending', 'running', "
-                                 "'terminating') AND json_extract(doc, '$.recurring') = ?", err);
+    sqlite3_stmt *st = store_sql(db,
+                                 "SELECT count(*) FROM runs WHERE state IN ('pending', 'running', "
+                                 "'terminating') AND json_extract(doc, '$.recurring') = ?",
+                                 err);
 
     if (!st || store_bind(st, err, "s", a->id) < 0 || store_step(st, err) < 0)
         return -(int)err->code;

@@ -1,9 +1,9 @@
 /* pipelines/resources.c - what is done with a manifest: volumes, config maps, secrets, training
  *
  * DESIGN. A manifest is applied by the server itself. A step may be done twice when the server was
- * killed between doing and saying so; therefore what was created with the same content, or by the same
- * node, counts as created, and what is not there as deleted. A kind that is not in the table is
- * refused by name.
+ * killed between doing and saying so; therefore what was created with the same content, or by the
+ * same node, counts as created, and what is not there as deleted. A kind that is not in the table
+ * is refused by name.
  */
 #include "pipelines/resources.h"
 

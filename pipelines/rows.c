@@ -59,7 +59,8 @@ void rows_new_id(char out[ROWS_ID])
 
 /* ------------------------------------------------------------ statements made of parts */
 
-/* A statement of this text, which names a kind's table: made once a call, since it is not a literal. */
+/* A statement of this text, which names a kind's table: made once a call, since it is not a
+ * literal. */
 static int prepare(sqlite3 *db, const char *sql, sqlite3_stmt **out, struct err *err)
 {
     if (sqlite3_prepare_v2(db, sql, -1, out, NULL) != SQLITE_OK)
@@ -91,8 +92,10 @@ int rows_insert(sqlite3 *db, const struct rows_kind *k, const json_t *doc, struc
     OWN_STMT st = NULL;
     char sql[256];
 
-    snprintf(sql, sizeof sql, "INSERT INTO %s (id, project, parent, name, created, state, archived, "
-             "digest, doc) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", k->table);
+    snprintf(sql, sizeof sql,
+             "INSERT INTO %s (id, project, parent, name, created, state, archived, "
+             "digest, doc) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+             k->table);
     if (prepare(db, sql, &st, err) < 0 || bind_doc(st, k, doc, err) < 0)
         return -(int)err->code;
     int rc = store_step(st, err);
@@ -361,8 +364,10 @@ static int order_of(const struct rows_kind *k, const char *sort, struct order *o
     const char *way = text + n + strspn(text + n, " ");
 
     if (!is_key(text, n) || (*way && strcasecmp(way, "asc") && strcasecmp(way, "desc")))
-        return err_set(err, ERR_INVALID, "sort: \"%.80s\" is no key of a %s, with or without asc or "
-                       "desc", text, k->what);
+        return err_set(err, ERR_INVALID,
+                       "sort: \"%.80s\" is no key of a %s, with or without asc or "
+                       "desc",
+                       text, k->what);
     key_sql(k, text, n, &out->key);
     out->down = !strcasecmp(way, "desc");
     return 0;
@@ -528,7 +533,8 @@ int rows_text_get(sqlite3 *db, const char *digest, char **out_text, size_t *out_
         return -(int)err->code;
     int rc = store_step(st, err);
     if (rc <= 0)
-        return rc < 0 ? rc : err_set(err, ERR_MISSING, "there is no text %.16s of a pipeline", digest);
+        return rc < 0 ? rc
+                      : err_set(err, ERR_MISSING, "there is no text %.16s of a pipeline", digest);
     size_t n = (size_t)sqlite3_column_bytes(st, 0);
     OWN_MEM char *text = malloc(n + 1);
     OWN_MEM char *flow = strdup((const char *)sqlite3_column_text(st, 1));

@@ -228,7 +228,8 @@ int trigger_parse(const json_t *doc, struct trigger *out, struct err *err)
     if (cron && cron_parse(cron, &s.cron, err) < 0)
         return -(int)err->code;
     if (!cron && !(interval >= 1 && interval <= 1e9))
-        return err_set(err, ERR_INVALID, "trigger: takes a cron line, or a period of 1 second or more");
+        return err_set(err, ERR_INVALID,
+                       "trigger: takes a cron line, or a period of 1 second or more");
     if (!(fabs(start) <= TIME_MAX && fabs(end) <= TIME_MAX))
         return err_set(err, ERR_INVALID, "trigger: start and end are seconds since 1970");
     if (!cron)

@@ -1,9 +1,11 @@
-/* pipelines/training_job.c - a TrainingJob that a `resource` step creates: a job, and the step waits for it
+/* pipelines/training_job.c - a TrainingJob that a `resource` step creates: a job, and the step
+ * waits for it
  *
- * DESIGN. What a TrainingJob's trainer runs becomes a job of the server under the name that the step's
- * job would have, so it is found again after a crash as steps are. The step ends when the job does.
- * One trainer does the work: a program of the user's own cannot be joined, so min-instance above 1,
- * parameter servers and a master have no meaning here, and the job's log says so in its first line.
+ * DESIGN. What a TrainingJob's trainer runs becomes a job of the server under the name that the
+ * step's job would have, so it is found again after a crash as steps are. The step ends when the
+ * job does. One trainer does the work: a program of the user's own cannot be joined, so
+ * min-instance above 1, parameter servers and a master have no meaning here, and the job's log says
+ * so in its first line.
  */
 #include <string.h>
 
@@ -54,7 +56,8 @@ int training_job(const struct live *l, const struct node *n, const json_t *manif
         resources_of(trainer), "network", 1, "host_files",
         json_is_true(json_object_get(l->doc, "host_files")), "labels", "run", l->id, "node", n->id,
         "training-job", name, "step", "cwd", *where == '/' ? where : NULL, "notes",
-        "one trainer runs; instances beyond it, parameter servers and a master have no meaning here");
+        "one trainer runs; instances beyond it, parameter servers and a master have no meaning "
+        "here");
     if (!doc)
         return err_set(err, ERR_INVALID, "the manifest is not UTF-8");
     *out = TAKE(doc);

@@ -42,7 +42,8 @@ static int get_part(struct request *q, struct err *err)
 
 static void tell_error(struct request *q, const struct err *err)
 {
-    respond_bytes(q, err_http(err->code), "text/plain; charset=utf-8", err->text, strlen(err->text));
+    respond_bytes(q, err_http(err->code), "text/plain; charset=utf-8", err->text,
+                  strlen(err->text));
 }
 
 static const struct http_route routes[] = {

@@ -1,4 +1,5 @@
-/* protocols/native.c - muster's own API: who asks, projects, values, the machine, health, metrics */
+/* protocols/native.c - muster's own API: who asks, projects, values, the machine, health,
+ * metrics */
 #include "protocols/native.h"
 
 #include <string.h>
@@ -29,8 +30,10 @@ int native_project(const struct request *q, const char *named, const char **out,
     if (request_allows(q, project, err) < 0)
         return -(int)err->code;
     if (!auth_project_exists(request_server(q)->auth, project))
-        return err_set(err, ERR_MISSING, "there is no project \"%.64s\" here (muster project add NAME "
-                       "makes one)", project);
+        return err_set(err, ERR_MISSING,
+                       "there is no project \"%.64s\" here (muster project add NAME "
+                       "makes one)",
+                       project);
     *out = project;
     return 0;
 }
@@ -179,8 +182,8 @@ static int remove_project(struct request *q, struct err *err)
     json_object_foreach(counts, state, n)
         jobs += (long)json_integer_value(n);
     if (jobs)
-        return err_set(err, ERR_CONFLICT, "project \"%s\" has %ld job%s (delete them first)", project,
-                       jobs, jobs == 1 ? "" : "s");
+        return err_set(err, ERR_CONFLICT, "project \"%s\" has %ld job%s (delete them first)",
+                       project, jobs, jobs == 1 ? "" : "s");
     if (check_empty(s, project, err) < 0 || auth_project_remove(s->auth, project, err) < 0)
         return -(int)err->code;
     return respond_empty(q, 204);
@@ -252,10 +255,10 @@ static int set_value(struct request *q, struct err *err)
     enum auth_kind kind;
     const char *value;
 
-    if (kind_of(q, &kind, err) < 0 || request_json(q, &doc, err) < 0
-        || body_text(doc, "value", true, &value, err) < 0
-        || auth_value_set(auth_of(q), kind, request_arg(q, "project"), request_arg(q, "name"), value,
-                          err) < 0)
+    if (kind_of(q, &kind, err) < 0 || request_json(q, &doc, err) < 0 ||
+        body_text(doc, "value", true, &value, err) < 0 ||
+        auth_value_set(auth_of(q), kind, request_arg(q, "project"), request_arg(q, "name"), value,
+                       err) < 0)
         return -(int)err->code;
     return respond_empty(q, 204);
 }
@@ -337,8 +340,9 @@ static void add_http(struct buf *b, struct http *h)
                "muster_http_request_seconds_sum %.6f\nmuster_http_request_seconds_count %lu\n", sum,
                st.latency_sum_s, sum);
     add_metric(b, "http_bytes_total", "counter", "Bytes of requests and answers.");
-    buf_printf(b, "muster_http_bytes_total{way=\"in\"} %lu\nmuster_http_bytes_total{way=\"out\"} %lu\n",
-               st.bytes_in, st.bytes_out);
+    buf_printf(
+        b, "muster_http_bytes_total{way=\"in\"} %lu\nmuster_http_bytes_total{way=\"out\"} %lu\n",
+        st.bytes_in, st.bytes_out);
     add_metric(b, "http_connections", "gauge", "Connections that are open.");
     buf_printf(b, "muster_http_connections %lu\n", st.connections_open);
     add_metric(b, "http_connections_total", "counter", "Connections there have been.");

@@ -33,7 +33,8 @@ static int list_jobs(struct request *q, struct err *err)
 {
     const char *named = request_query(q, "project");
     struct jobs_query query = { .project = named && *named ? named : request_project(q),
-                                .state = request_query(q, "state"), .text = request_query(q, "text"),
+                                .state = request_query(q, "state"),
+                                .text = request_query(q, "text"),
                                 .label_key = request_query(q, "label"),
                                 .label_value = request_query(q, "value"),
                                 .token = request_query(q, "token") };
@@ -66,10 +67,12 @@ static int submit_job(struct request *q, struct err *err)
     json_t *spec = json_object_get(doc, "spec");
     const json_t *name = json_object_get(doc, "name");
     if (!json_is_object(spec))
-        return err_set(err, ERR_INVALID, "the body is {\"spec\": {...}} with the job's document in it");
+        return err_set(err, ERR_INVALID,
+                       "the body is {\"spec\": {...}} with the job's document in it");
     if (name && !json_is_string(name))
         return err_set(err, ERR_INVALID, "\"name\" is a text");
-    /* Whoever has the server's own token owns the machine; a project's reads what it put in buckets. */
+    /* Whoever has the server's own token owns the machine; a project's reads what it put in
+     * buckets. */
     json_object_set_new(spec, "host_files", json_boolean(!request_project(q)));
     if (native_project(q, json_string_value(json_object_get(doc, "project")), &project, err) < 0
         || jobs_submit(request_server(q), project, json_string_value(name), spec, &job, err) < 0)
@@ -188,7 +191,8 @@ static int get_logs(struct request *q, struct err *err)
 static int open_beneath(int dir, const char *path, int flags)
 {
     struct open_how how = { .flags = (uint64_t)(flags | O_CLOEXEC),
-                            .resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS };
+                            .resolve =
+                                RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS };
     return (int)syscall(SYS_openat2, dir, path, &how, sizeof how);
 }
 

@@ -1,5 +1,5 @@
-/* protocols/native_pipelines.c - /api/pipelines, /api/experiments, /api/resources, /api/volumes: what
- * was uploaded, what runs belong to and what their steps share */
+/* protocols/native_pipelines.c - /api/pipelines, /api/experiments, /api/resources, /api/volumes:
+ * what was uploaded, what runs belong to and what their steps share */
 #include <string.h>
 
 #include "base/json.h"

@@ -1,5 +1,5 @@
-/* protocols/native_runs.c - /api/runs, /api/recurring: runs of pipelines, begun now or by the clock,
- * looked at, asked for things */
+/* protocols/native_runs.c - /api/runs, /api/recurring: runs of pipelines, begun now or by the
+ * clock, looked at, asked for things */
 #include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -405,7 +405,8 @@ static int show_page(struct request *q, struct err *err)
 
 /* ------------------------------------------------------------ recurring runs */
 
-/* {"name", "trigger": {"cron" | "interval_s", "start"?, "end"?}, "pipeline" and "version"? or "text",
+/* {"name", "trigger": {"cron" | "interval_s", "start"?, "end"?}, "pipeline" and "version"? or
+ * "text",
  *  "parameters"?, "experiment"?, "max_concurrency"?, "no_catchup"?, "disabled"?} */
 static int create_recurring(struct request *q, struct err *err)
 {

@@ -2,8 +2,8 @@
  *
  * DESIGN. One thread, one poll. Everything a caller sends goes through wire_in, which bounds it;
  * everything that is sent waits in the caller's buffer. After each round the roster is asked what
- * is to be done until there is nothing (act). A worker is taken out when its connection closes, when
- * it was silent for five beats while others could go on, or when another one cannot reach it.
+ * is to be done until there is nothing (act). A worker is taken out when its connection closes,
+ * when it was silent for five beats while others could go on, or when another one cannot reach it.
  */
 #include "runtime/coordinator.h"
 
@@ -88,8 +88,8 @@ void caller_refuse(struct coordinator *c, struct caller *k, const struct err *wh
         record_change(c, "refused", json_pack("{s:s}", "why", why->text));
 }
 
-/* A place for a newcomer: when all are taken, that of the stranger who has waited longest, so that a
- * crowd of them keeps nobody out for long. NULL: none is to be had. */
+/* A place for a newcomer: when all are taken, that of the stranger who has waited longest, so that
+ * a crowd of them keeps nobody out for long. NULL: none is to be had. */
 static struct caller *find_place(struct coordinator *c)
 {
     struct caller *oldest = NULL;
@@ -98,7 +98,8 @@ static struct caller *find_place(struct coordinator *c)
         struct caller *k = &c->caller[i];
         if (k->fd < 0)
             return k;
-        if (k->kind == CALLER_NEW && !wire_in_proved(k->in) && (!oldest || k->since < oldest->since))
+        if (k->kind == CALLER_NEW && !wire_in_proved(k->in) &&
+            (!oldest || k->since < oldest->since))
             oldest = k;
     }
     if (oldest)
@@ -144,7 +145,8 @@ static bool counts(const struct coordinator *c, const struct caller *k, const st
 /* From the one who was told by the last go what is not on record yet. */
 static bool is_current(const struct coordinator *c, const struct wire_header *h)
 {
-    return roster_phase(c->roster) == ROSTER_RUNNING && h->generation == roster_generation(c->roster);
+    return roster_phase(c->roster) == ROSTER_RUNNING &&
+           h->generation == roster_generation(c->roster);
 }
 
 static void on_event(struct coordinator *c, struct caller *k, const struct wire_header *h,
@@ -157,8 +159,8 @@ static void on_event(struct coordinator *c, struct caller *k, const struct wire_
         k->suspected_at = clock_seconds();
         return;
     }
-    /* A checkpoint whose steps are not all on record waits for the next go, after which they are told
-     * first: else they would be lost with the workers that remember them. */
+    /* A checkpoint whose steps are not all on record waits for the next go, after which they are
+     * told first: else they would be lost with the workers that remember them. */
     long step = (long)json_integer_value(json_object_get(doc, "step"));
     if (strcmp(desk_text(doc, "kind"), "failed") == 0 ? h->generation < k->member_from :
         !counts(c, k, h) || (step > c->logged && !is_current(c, h)))
@@ -290,7 +292,8 @@ static void poll_callers(struct coordinator *c, int timeout_ms)
         if (k->fd < 0)
             continue;
         of[n] = k;
-        p[n++] = (struct pollfd){ .fd = k->fd, .events = (short)(POLLIN | (k->out.n ? POLLOUT : 0)) };
+        p[n++] =
+            (struct pollfd){ .fd = k->fd, .events = (short)(POLLIN | (k->out.n ? POLLOUT : 0)) };
     }
     if (poll(p, (nfds_t)n, timeout_ms) <= 0)
         return;
@@ -423,7 +426,8 @@ static void judge_suspects(struct coordinator *c, double now)
 {
     for (int i = 0; i < CALLERS_MAX; i++) {
         struct caller *k = &c->caller[i];
-        if (k->fd < 0 || k->kind != CALLER_WORKER || !k->suspects || now - k->suspected_at < c->beat)
+        if (k->fd < 0 || k->kind != CALLER_WORKER || !k->suspects ||
+            now - k->suspected_at < c->beat)
             continue;
         struct caller *other = caller_find(c, k->suspects);
         k->suspects = 0;

@@ -3,8 +3,8 @@
  * The coordinator computes nothing and no step waits for it: workers exchange gradients among
  * themselves. It hears who is there (a closed connection at once, a silent one after five beats),
  * makes generations (roster.h), writes down what the first worker of the list reports (losses,
- * tests, checkpoints, the end) and answers watchers. Its own state is small and on disk, so it can be
- * killed at any moment: whoever started it starts it again with the same listener, the workers
+ * tests, checkpoints, the end) and answers watchers. Its own state is small and on disk, so it can
+ * be killed at any moment: whoever started it starts it again with the same listener, the workers
  * come back to it, and nobody else notices.
  *
  * In the run directory, beside what rundir.h lists:
@@ -33,8 +33,8 @@ struct coordinator_config {
     void *arg;
 };
 
-/* Until the job has ended, or coordinator_stop: then everything is saved and `out->stopped` says so.
- * The error is that of the workers when they all failed the same way. */
+/* Until the job has ended, or coordinator_stop: then everything is saved and `out->stopped` says
+ * so. The error is that of the workers when they all failed the same way. */
 int coordinator_run(const struct coordinator_config *c, struct fit_result *out, char out_digest[65],
                     struct err *err);
 /* From a signal handler. */

@@ -25,11 +25,13 @@ static int check_worker(struct coordinator *c, const json_t *hello, struct err *
         return err_set(err, ERR_CONFLICT, "this worker is muster %s, the job runs %s (install the "
                        "same one)", version, MUSTER_VERSION);
     if (numerics != NUMERICS_VERSION)
-        return err_set(err, ERR_CONFLICT, "this worker computes by numerics version %ld, the job by "
-                       "%d: its bits would differ (install the same muster)", numerics,
-                       NUMERICS_VERSION);
+        return err_set(err, ERR_CONFLICT,
+                       "this worker computes by numerics version %ld, the job by "
+                       "%d: its bits would differ (install the same muster)",
+                       numerics, NUMERICS_VERSION);
     if (strcmp(desk_text(hello, "mark"), c->mark) != 0)
-        return err_set(err, ERR_CONFLICT, "this worker has another spec than the job (start it with "
+        return err_set(err, ERR_CONFLICT,
+                       "this worker has another spec than the job (start it with "
                        "the same file and --set, or let it take the job's)");
     if (strcmp(desk_text(hello, "data"), c->data) != 0)
         return err_set(err, ERR_CONFLICT, "this worker reads other data than the job (sha256 "

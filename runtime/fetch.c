@@ -98,7 +98,8 @@ static bool is_here(const char *path)
 }
 
 /* A piece of file k, appended to `body`. */
-static int ask_piece(int fd, int k, int64_t at, struct buf *body, int64_t *out_size, struct err *err)
+static int ask_piece(int fd, int k, int64_t at, struct buf *body, int64_t *out_size,
+                     struct err *err)
 {
     char ask[96];
     struct wire_header h = { .kind = WIRE_ASK };
@@ -156,9 +157,12 @@ static int fetch_all(struct job_spec *spec, int fd, const char *root, struct err
         if (http_is_url(name))
             continue;
         if (!place_below(name, below, sizeof below))
-            return err_set(err, ERR_MISSING, "%s: is not on this host, and only paths in $MUSTER_DATA "
-                           "or beside the spec come from the job (put the file there, or change the "
-                           "path)", name);
+            return err_set(
+                err, ERR_MISSING,
+                "%s: is not on this host, and only paths in $MUSTER_DATA "
+                "or beside the spec come from the job (put the file there, or change the "
+                "path)",
+                name);
         snprintf(path, sizeof path, "%s/%s", root, below);
         if (fetch_file(fd, k, path, err) < 0)
             return err_add(err, "%s", name);

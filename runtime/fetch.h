@@ -2,9 +2,10 @@
  *
  * The files that a spec names (rows, initial weights, an order) are numbered in the order of the
  * document. Where one of them is not on this host, all come from the coordinator, piece by piece,
- * into the cache: under data/ what the spec has in $MUSTER_DATA, under spec/ what is relative to it. A
- * file that is there whole is not fetched again. What a URL names, each worker reads by itself. Whether
- * the bytes are right is decided by the digest of the data, which every worker shows when it joins.
+ * into the cache: under data/ what the spec has in $MUSTER_DATA, under spec/ what is relative to
+ * it. A file that is there whole is not fetched again. What a URL names, each worker reads by
+ * itself. Whether the bytes are right is decided by the digest of the data, which every worker
+ * shows when it joins.
  */
 #ifndef MUSTER_RUNTIME_FETCH_H
 #define MUSTER_RUNTIME_FETCH_H

@@ -78,7 +78,8 @@ static double backoff(const struct group_job *job, int restarts)
     return wait < BACKOFF_MOST_SECONDS ? wait : BACKOFF_MOST_SECONDS;
 }
 
-/* A port that nobody has now, and not `last`: workers of the last start may still be known there. */
+/* A port that nobody has now, and not `last`: workers of the last start may still be known
+ * there. */
 static int free_port(int last, int *out, struct err *err)
 {
     for (;;) {

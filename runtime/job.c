@@ -35,9 +35,10 @@ static const double REST = 10;          /* seconds before the next try, while ot
 /* A replacement reads data, which takes a core; those who are left go on first. */
 static const double BREATH = 0.15;
 static const double GRACE = 3;          /* seconds that children have to end */
-/* The coordinator does next to nothing, and everybody waits for it when it does: with as many workers
- * as cores or more, each message that it sends would wake one who takes its core before the next
- * one is sent. Only who has the right can go below 0; without it, a change takes some ms longer. */
+/* The coordinator does next to nothing, and everybody waits for it when it does: with as many
+ * workers as cores or more, each message that it sends would wake one who takes its core before the
+ * next one is sent. Only who has the right can go below 0; without it, a change takes some ms
+ * longer. */
 enum { COORDINATOR_NICE = -10 };
 
 struct child {
@@ -105,7 +106,8 @@ static void run_worker(const struct job *j, pid_t parent)
     in_child(j, parent);
     signal(SIGINT, SIG_IGN);    /* Ctrl-C is for the coordinator, which ends the job in order */
     snprintf(threads, sizeof threads, "%d", j->config->threads);
-    /* Not MUSTER_TOKEN: what the user has there may be for a bucket (base/http.h), and this is not. */
+    /* Not MUSTER_TOKEN: what the user has there may be for a bucket (base/http.h), and this is
+     * not. */
     setenv("MUSTER_JOB_TOKEN", j->desk.token, 1);
     int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
     dup2(nothing, STDIN_FILENO);
@@ -240,7 +242,8 @@ static int open_desk(struct job *j, struct err *err)
     if (given && wire_token_check(given, err) < 0)
         return err_add(err, "MUSTER_TOKEN");
     if (given && strlen(given) >= JOB_TOKEN)
-        return err_set(err, ERR_INVALID, "MUSTER_TOKEN is longer than %d characters", JOB_TOKEN - 1);
+        return err_set(err, ERR_INVALID, "MUSTER_TOKEN is longer than %d characters",
+                       JOB_TOKEN - 1);
     if (!given && wire_token_new(token, err) < 0)
         return -(int)err->code;
     snprintf(j->desk.token, sizeof j->desk.token, "%s", given ? given : token);
@@ -248,9 +251,12 @@ static int open_desk(struct job *j, struct err *err)
         return -(int)err->code;
     if (wire_listen(listen, &j->desk.listener, j->desk.address, sizeof j->desk.address, err) < 0)
         return -(int)err->code;
-    return wire_is_any(j->desk.address) ?
-           err_set(err, ERR_INVALID, "--listen %s: name the address of this host that others reach, "
-                   "as in 192.168.1.5:7000 (its workers are told to others by it)", listen) : 0;
+    return wire_is_any(j->desk.address)
+               ? err_set(err, ERR_INVALID,
+                         "--listen %s: name the address of this host that others reach, "
+                         "as in 192.168.1.5:7000 (its workers are told to others by it)",
+                         listen)
+               : 0;
 }
 
 /* What muster resize has asked for since. */

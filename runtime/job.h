@@ -2,8 +2,8 @@
  *
  * The one who starts a job: it holds the coordinator's listener, starts the coordinator and the
  * workers, and starts them again when they die. It computes nothing and keeps nothing: the
- * coordinator's state is on disk, the model is with the workers. When it dies, so do they all, and the
- * run goes on from its last checkpoint with --resume.
+ * coordinator's state is on disk, the model is with the workers. When it dies, so do they all, and
+ * the run goes on from its last checkpoint with --resume.
  */
 #ifndef MUSTER_RUNTIME_JOB_H
 #define MUSTER_RUNTIME_JOB_H

@@ -82,8 +82,8 @@ void mesh_abort(struct mesh *m, uint64_t generation);
 /* ERR_AGAIN when no generation is on, or the one that is has been aborted. */
 int mesh_check(struct mesh *m, struct err *err);
 
-/* Where backward leaves the gradient of root r of the own shards: of the first step of a generation at
- * side 0, of the next at side 1, and so on in turn; mesh_side says which is next. */
+/* Where backward leaves the gradient of root r of the own shards: of the first step of a generation
+ * at side 0, of the next at side 1, and so on in turn; mesh_side says which is next. */
 float *mesh_root(struct mesh *m, int side, int r);
 int mesh_side(const struct mesh *m);
 

@@ -136,8 +136,10 @@ int rerun_load(struct rerun *r, struct err *err)
         return -(int)err->code;
     model_digest(p, digest);
     if (strcmp(digest, rerun_digest(r)) != 0)
-        return err_set(err, ERR_CONFLICT, "%s: has digest %.16s..., run.json says %.16s...: the file "
-                       "was changed after the run", path, digest, rerun_digest(r));
+        return err_set(err, ERR_CONFLICT,
+                       "%s: has digest %.16s..., run.json says %.16s...: the file "
+                       "was changed after the run",
+                       path, digest, rerun_digest(r));
     return 0;
 }
 

@@ -260,7 +260,10 @@ enum roster_phase roster_phase(const struct roster *r) { return r->phase; }
 uint64_t roster_generation(const struct roster *r) { return r->generation; }
 uint64_t roster_next_id(const struct roster *r) { return r->next_id; }
 int roster_size(const struct roster *r) { return r->n; }
-const struct roster_worker *roster_at(const struct roster *r, int place) { return &r->worker[place]; }
+const struct roster_worker *roster_at(const struct roster *r, int place)
+{
+    return &r->worker[place];
+}
 long roster_step(const struct roster *r) { return r->step; }
 bool roster_settled(const struct roster *r) { return r->worker[r->source].settled; }
 int roster_source(const struct roster *r) { return r->source; }

@@ -68,8 +68,8 @@ struct roster *roster_new(int shards, int min, uint64_t generation, uint64_t nex
 void roster_free(struct roster *r);
 OWN_DEFINE(roster)
 
-/* A worker knocks; `id` is what it was before the connection broke, 0 for a newcomer. It keeps the id
- * and its state counts (*out_fresh false) when it is on the last list that was stored, by this
+/* A worker knocks; `id` is what it was before the connection broke, 0 for a newcomer. It keeps the
+ * id and its state counts (*out_fresh false) when it is on the last list that was stored, by this
  * process or the one before. Returns its id, 0 when the roster is full. */
 uint64_t roster_join(struct roster *r, const struct roster_who *who, uint64_t id, bool *out_fresh);
 /* How many of those on the disk's list have not come back; a restarted coordinator gives them a

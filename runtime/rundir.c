@@ -227,7 +227,8 @@ static int append_line(struct rundir *r, json_t *line, struct err *err)
     return 0;
 }
 
-/* Gathers `log_every` steps into one line: the mean loss over their samples, the last one's chain. */
+/* Gathers `log_every` steps into one line: the mean loss over their samples, the last one's
+ * chain. */
 static int record_steps(struct rundir *r, const struct train_event *e, long log_every,
                         struct err *err)
 {
@@ -439,8 +440,8 @@ static char *newest_good(struct rundir *r, long *out_step)
     return NULL;
 }
 
-/* Keeps the lines up to step `last`: those after it belong to work that is done again, and what a kill
- * cut off is none. The steps of the last one about steps and of the last test. */
+/* Keeps the lines up to step `last`: those after it belong to work that is done again, and what a
+ * kill cut off is none. The steps of the last one about steps and of the last test. */
 static int cut_metrics(struct rundir *r, long last, long *out_logged, long *out_tested,
                        struct err *err)
 {

@@ -28,7 +28,8 @@ void rundir_choose(const char *name, char *out, size_t size);
 /* `path` NULL: runs/NAME, or runs/NAME-2, ... ERR_CONFLICT when it holds another run already. */
 int rundir_create(const char *path, const struct job_spec *spec, struct rundir **out,
                   struct err *err);
-/* For a run to be resumed: *out_checkpoint (caller frees) is its newest good checkpoint; NULL: none. */
+/* For a run to be resumed: *out_checkpoint (caller frees) is its newest good checkpoint; NULL:
+ * none. */
 int rundir_resume(const char *path, struct rundir **out, char **out_checkpoint, struct err *err);
 /* For a coordinator, which may have been killed: the directory as it is, with the last step that
  * metrics.jsonl has a line for, the last test, and the newest good checkpoint (caller frees; NULL:

@@ -31,8 +31,8 @@ static const double RUN_SECONDS = 0.05;
 /* What is due at a place before the next step. */
 enum { DUE_TEST = 1, DUE_CHECKPOINT = 2 };
 
-/* Where a run is: with parameters and optimizer state, all that decides the rest of it. Plain, so that
- * it travels as it is between workers of one program. */
+/* Where a run is: with parameters and optimizer state, all that decides the rest of it. Plain, so
+ * that it travels as it is between workers of one program. */
 struct place {
     long step;
     int epoch;
@@ -72,8 +72,8 @@ struct trainer {
     struct place at;
     double saved_at;                    /* by the clock, where checkpoints go by seconds */
     struct test_result test;
-    /* Of several workers the one who tests may be told of another list meanwhile, and be asked for the
-     * same test again: it has the same result, so it is kept. -1: there is none */
+    /* Of several workers the one who tests may be told of another list meanwhile, and be asked for
+     * the same test again: it has the same result, so it is kept. -1: there is none */
     struct test_result kept;
     long kept_step;
     /* clock of training alone */
@@ -208,7 +208,8 @@ void trainer_free(struct trainer *t)
 
 void trainer_every_step(struct trainer *t) { t->every_step = true; }
 void trainer_set_tester(struct trainer *t,
-                        int (*tester)(void *arg, struct test_result *out, struct err *err), void *arg)
+                        int (*tester)(void *arg, struct test_result *out, struct err *err),
+                        void *arg)
 {
     t->tester = tester;
     t->tester_arg = arg;
@@ -434,7 +435,8 @@ static int run_steps(struct fit *f, const struct stretch *data, long *pos, struc
             t->at.due |= DUE_TEST;
         if (is_checkpoint_due(t))
             t->at.due |= DUE_CHECKPOINT;
-        tell(f, &(struct train_event){ .kind = EVENT_STEPS, .results = t->results, .n_results = n });
+        tell(f,
+             &(struct train_event){ .kind = EVENT_STEPS, .results = t->results, .n_results = n });
     }
     if (plan_abandoned(t->plan))
         return err_set(err, ERR_AGAIN, "step %ld was given up", t->at.step + 1);

@@ -78,9 +78,9 @@ int trainer_new_chained(const struct job_spec *spec, int threads, struct trainer
 /* Tells every single step (default: stretches of steps). */
 void trainer_every_step(struct trainer *t);
 
-/* Runs to the end, from wherever the trainer is; at the end, it says so again. ERR_AGAIN when a hook
- * of the plan's share or the tester gave up: nothing of that step has happened. ERR_DIVERGED when a
- * loss is not a number, with step and epoch in the text. */
+/* Runs to the end, from wherever the trainer is; at the end, it says so again. ERR_AGAIN when a
+ * hook of the plan's share or the tester gave up: nothing of that step has happened. ERR_DIVERGED
+ * when a loss is not a number, with step and epoch in the text. */
 int trainer_fit(struct trainer *t, train_handler handler, void *arg, struct fit_result *out,
                 struct err *err);
 /* Fills *out in place of a test here: of several workers one tests and tells the others. ERR_AGAIN
@@ -115,7 +115,8 @@ const struct job_spec *trainer_spec(const struct trainer *t);
 const struct graph *trainer_graph(const struct trainer *t);
 long trainer_step(const struct trainer *t);
 bool trainer_settled(const struct trainer *t);          /* no test is due at this step, or it is done */
-/* What a checkpoint must have been made by to be of this run: a digest of the spec, epochs apart. */
+/* What a checkpoint must have been made by to be of this run: a digest of the spec, epochs
+ * apart. */
 void trainer_mark(const struct trainer *t, char out[65]);
 
 #endif

@@ -187,7 +187,9 @@ static void on_steps(struct turn *t, const struct train_event *e)
 static void on_test(struct turn *t, const struct train_event *e)
 {
     struct worker *w = t->w;
-    struct told_test test = { .step = e->step, .epoch = e->epoch, .best = e->best, .n = e->test->n };
+    struct told_test test = {
+        .step = e->step, .epoch = e->epoch, .best = e->best, .n = e->test->n
+    };
     OWN_BUF state = BUF_INIT;
     struct err err;
     bool keep = e->best && trainer_spec(w->trainer)->checkpoint_best &&
@@ -417,9 +419,9 @@ static void report_end(struct turn *t, const struct fit_result *fit, int rc, con
     if (fit->stopped)
         post_event(t, "stopped", step, json_object());
     else
-        post_event(t, "end", step, json_pack("{s:i, s:s, s:f, s:f}", "epoch", fit->epochs, "why", fit->why,
-                                       "seconds", fit->seconds, "samples_per_s",
-                                       fit->samples_per_s));
+        post_event(t, "end", step,
+                   json_pack("{s:i, s:s, s:f, s:f}", "epoch", fit->epochs, "why", fit->why,
+                             "seconds", fit->seconds, "samples_per_s", fit->samples_per_s));
 }
 
 /* ERR_AGAIN: wait for the next list. */
@@ -438,8 +440,9 @@ static int take_turn(struct turn *t, struct err *err)
         return -(int)err->code;
     if (trainer_step(w->trainer) != t->step || trainer_settled(w->trainer) != t->settled)
         return err_set(err, ERR_INVALID, "worker %d is at step %ld%s, the job at %ld%s", t->self,
-                       trainer_step(w->trainer), trainer_settled(w->trainer) ? "" : " before its test",
-                       t->step, t->settled ? "" : " before its test");
+                       trainer_step(w->trainer),
+                       trainer_settled(w->trainer) ? "" : " before its test", t->step,
+                       t->settled ? "" : " before its test");
     take_share(t);
     rc = trainer_fit(w->trainer, on_event, t, &fit, err);
     if (rc < 0 && err->code == ERR_AGAIN)
@@ -468,7 +471,8 @@ static void name_host(char *out, size_t size)
         gethostname(out, size - 1);
 }
 
-/* Somebody who answers at `join` and knows the token; for a while, as the job may be about to start. */
+/* Somebody who answers at `join` and knows the token; for a while, as the job may be about to
+ * start. */
 static int reach(const char *join, const char *token, int *out_fd, struct err *err)
 {
     double begun = clock_seconds();
@@ -540,8 +544,10 @@ static int open_worker(struct worker *w, struct err *err)
         return -(int)err->code;
     snprintf(w->address, sizeof w->address, "%s", mesh_address(w->mesh));
     if (wire_is_any(w->address))
-        return err_set(err, ERR_INVALID, "--listen %s: name the address of this host that other workers "
-                       "reach, as in 192.168.1.6:0", c->listen ? c->listen : w->address);
+        return err_set(err, ERR_INVALID,
+                       "--listen %s: name the address of this host that other workers "
+                       "reach, as in 192.168.1.6:0",
+                       c->listen ? c->listen : w->address);
     return 0;
 }
 

@@ -27,7 +27,8 @@ struct worker_config {
 /* For muster torture, which is in the environment of its workers (MUSTER_TORTURE=STEPS_PER_S): they
  * go no faster than that, and SIGUSR1 cuts a worker off from its coordinator for a moment. With
  * MUSTER_TORTURE=STEPS_PER_S,FILE the pace is lifted when there is such a file; until then it is a
- * few steps a second after the first dozens, so that a job does not end before its test is done with it. */
+ * few steps a second after the first dozens, so that a job does not end before its test is done
+ * with it. */
 
 /* Until the job has ended or this worker was sent away. ERR_DENIED, ERR_CONFLICT: refused. */
 int worker_run(const struct worker_config *c, struct err *err);

@@ -2,7 +2,8 @@
  *
  * What auth_check needs is in memory: the hash of every token and session. Changes are made in the
  * store first and then read again from there. A job's token holds its uid and a MAC of it; whether
- * the job still runs is asked of the store each time, so that there is nothing to forget at its end.
+ * the job still runs is asked of the store each time, so that there is nothing to forget at its
+ * end.
  */
 #include "server/auth.h"
 
@@ -115,8 +116,10 @@ static int read_token_file(struct auth *a, struct err *err)
         return -(int)err->code;
     n = strcspn(text, " \t\r\n");
     if (n < 16 || n >= AUTH_TOKEN)
-        return err_set(err, ERR_INVALID, "%s holds no token (remove it, and the next start makes a new "
-                       "one)", a->file);
+        return err_set(err, ERR_INVALID,
+                       "%s holds no token (remove it, and the next start makes a new "
+                       "one)",
+                       a->file);
     memcpy(a->root, text, n);
     a->root[n] = 0;
     return chmod(a->file, 0600) == 0 ? 0
@@ -355,8 +358,11 @@ static int value_name_check(const char *name, struct err *err)
 
     for (const char *p = name; *p; p++)
         ok = ok && (isalnum((unsigned char)*p) || strchr("_-.", *p));
-    return ok ? 0 : err_set(err, ERR_INVALID, "\"%.64s\": a name is up to 128 letters, digits, '_', '-' "
-                            "and '.'", name);
+    return ok ? 0
+              : err_set(err, ERR_INVALID,
+                        "\"%.64s\": a name is up to 128 letters, digits, '_', '-' "
+                        "and '.'",
+                        name);
 }
 
 /* ------------------------------------------------------------ changes */
@@ -437,8 +443,8 @@ static int add_token(sqlite3 *db, void *arg, struct err *err)
 
     if (need_project(db, c->project, err) < 0)
         return -(int)err->code;
-    return store_run(db, err, "INSERT INTO tokens VALUES (?, ?, ?, ?)", "sssd", c->value, c->project,
-                     c->name, c->now);
+    return store_run(db, err, "INSERT INTO tokens VALUES (?, ?, ?, ?)", "sssd", c->value,
+                     c->project, c->name, c->now);
 }
 
 int auth_token_add(struct auth *a, const char *project, const char *label,
@@ -478,8 +484,10 @@ int auth_token_remove(struct auth *a, const char *project, const char *id, struc
     if (store_write(a->store, remove_token, &c, err) < 0)
         return -(int)err->code;
     if (!c.count)
-        return err_set(err, ERR_MISSING, "project \"%s\" has no token \"%.64s\" (muster project token "
-                       "list shows them)", project, id);
+        return err_set(err, ERR_MISSING,
+                       "project \"%s\" has no token \"%.64s\" (muster project token "
+                       "list shows them)",
+                       project, id);
     return reload(a, err);
 }
 
@@ -506,7 +514,8 @@ int auth_session_add(struct auth *a, const char *token, char out_session[AUTH_TO
     struct change c = { .name = parent, .value = hash, .now = clock_wall() };
 
     if (!auth_check(a, token, &who) || who.job[0])
-        return err_set(err, ERR_DENIED, "this link's token is not known here (muster serve prints a "
+        return err_set(err, ERR_DENIED,
+                       "this link's token is not known here (muster serve prints a "
                        "good one)");
     if (make_token("web_", session, err) < 0)
         return -(int)err->code;
@@ -539,8 +548,8 @@ static int set_value(sqlite3 *db, void *arg, struct err *err)
 
     if (need_project(db, c->project, err) < 0)
         return -(int)err->code;
-    return store_run(db, err, "INSERT OR REPLACE INTO project_values VALUES (?, ?, ?, ?, ?)", "isssd",
-                     (int64_t)c->kind, c->project, c->name, c->value, c->now);
+    return store_run(db, err, "INSERT OR REPLACE INTO project_values VALUES (?, ?, ?, ?, ?)",
+                     "isssd", (int64_t)c->kind, c->project, c->name, c->value, c->now);
 }
 
 int auth_value_set(struct auth *a, enum auth_kind kind, const char *project, const char *name,
@@ -607,8 +616,10 @@ static int list_projects(sqlite3 *db, void *arg, struct err *err)
 static int list_tokens(sqlite3 *db, void *arg, struct err *err)
 {
     struct listing *l = arg;
-    sqlite3_stmt *st = store_sql(db, "SELECT substr(hash, 1, 12), project, label, created FROM tokens "
-                                 "WHERE ?1 IS NULL OR project = ?1 ORDER BY project, created", err);
+    sqlite3_stmt *st = store_sql(db,
+                                 "SELECT substr(hash, 1, 12), project, label, created FROM tokens "
+                                 "WHERE ?1 IS NULL OR project = ?1 ORDER BY project, created",
+                                 err);
     int rc = st ? store_bind(st, err, "s", l->project) : -(int)err->code;
 
     for (rc = rc < 0 ? rc : 1; rc > 0 && (rc = store_step(st, err)) > 0;)
@@ -629,7 +640,8 @@ static int list_values(sqlite3 *db, void *arg, struct err *err)
         json_t *row = json_pack("{s:s, s:f}", "name", sqlite3_column_text(st, 0), "updated",
                                 sqlite3_column_double(st, 1));
         if (l->kind == AUTH_CONFIG)
-            json_object_set_new(row, "value", json_string((const char *)sqlite3_column_text(st, 2)));
+            json_object_set_new(row, "value",
+                                json_string((const char *)sqlite3_column_text(st, 2)));
         json_array_append_new(l->rows, row);
     }
     return rc;
@@ -662,7 +674,8 @@ int auth_token_list(struct auth *a, const char *project, json_t **out, struct er
 int auth_value_list(struct auth *a, enum auth_kind kind, const char *project, json_t **out,
                     struct err *err)
 {
-    return list(a, list_values, &(struct listing){ .project = project, .kind = (int)kind }, out, err);
+    return list(a, list_values, &(struct listing){ .project = project, .kind = (int)kind }, out,
+                err);
 }
 
 static int get_value(sqlite3 *db, void *arg, struct err *err)

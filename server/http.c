@@ -461,8 +461,8 @@ int http_start(struct server *s, const struct http_config *config,
     h->pool_ended = calloc((size_t)h->config.waiters, sizeof *h->pool_ended);
     if (!h->loops || !h->pool_ended)
         err_set(err, ERR_NOMEM, "no memory for the server");
-    else if (router_new(protocols, &h->router, err) == 0
-             && (!config->tls_cert || tls_open(config->tls_cert, config->tls_key, &h->tls, err) == 0))
+    else if (router_new(protocols, &h->router, err) == 0 &&
+             (!config->tls_cert || tls_open(config->tls_cert, config->tls_key, &h->tls, err) == 0))
         for (; h->n_loops < h->config.loops; h->n_loops++)
             if (loop_init(h, h->n_loops, err) < 0)
                 break;

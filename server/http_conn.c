@@ -23,8 +23,8 @@ static size_t pull(struct conn *c, char *out, size_t n)
     long got = c->tls ? tls_recv(c->tls, out, n) : recv(c->fd, out, n, 0);
 
     if (got > 0) {
-        /* Less than asked for: there is no more, and the next byte will be an event. Not so the end,
-         * which was told together with the bytes. */
+        /* Less than asked for: there is no more, and the next byte will be an event. Not so the
+         * end, which was told together with the bytes. */
         if (!c->tls && (size_t)got < n && !c->hung_up)
             c->readable = false;
         atomic_fetch_add_explicit(&c->loop->bytes_in, (uint64_t)got, memory_order_relaxed);
@@ -111,8 +111,8 @@ void conn_close(struct conn *c)
     request_done(&c->q);
     if (c->tls)
         tls_end(c->tls);
-    /* Not left to close: while a child that is just being started has a copy of the descriptor, events
-     * would still come, for a connection that is no more. */
+    /* Not left to close: while a child that is just being started has a copy of the descriptor,
+     * events would still come, for a connection that is no more. */
     epoll_ctl(l->epoll, EPOLL_CTL_DEL, c->fd, NULL);
     close(c->fd);
     if (c->prev)
@@ -239,8 +239,10 @@ static int check_token(struct conn *c)
         return 0;
     if (!known) {
         q->no_token = true;
-        return err_set(&c->err, ERR_DENIED, q->token[0] ? "nobody has this token (muster env prints "
-                       "what to use)" : "this needs a token (muster env prints what to use)");
+        return err_set(&c->err, ERR_DENIED,
+                       q->token[0] ? "nobody has this token (muster env prints "
+                                     "what to use)"
+                                   : "this needs a token (muster env prints what to use)");
     }
     const char *asked = head_find(&q->head, "x-muster");
     if (q->by_cookie && strcmp(q->head.method, "GET") && strcmp(q->head.method, "HEAD")
@@ -250,7 +252,8 @@ static int check_token(struct conn *c)
     if ((flags & HTTP_ROOT) && !q->who.root)
         return err_set(&c->err, ERR_DENIED, "this needs the server's own token, not a project's");
     if (q->who.job[0] && !(flags & HTTP_JOB))
-        return err_set(&c->err, ERR_DENIED, "a job's token is for its project's buckets and for what "
+        return err_set(&c->err, ERR_DENIED,
+                       "a job's token is for its project's buckets and for what "
                        "is the job's own: this needs a project's");
     return 0;
 }
@@ -292,7 +295,8 @@ static int route(struct conn *c)
         return -1;
     }
     char *at = q->scratch + 2 * n + 4;  /* queries take two bytes more than they had, each */
-    return router_find(c->loop->http->router, q->head.method, target, strlen(target), at, &q->match);
+    return router_find(c->loop->http->router, q->head.method, target, strlen(target), at,
+                       &q->match);
 }
 
 static void dispatch(struct conn *c);
@@ -486,8 +490,8 @@ static bool go_body(struct conn *c)
         return true;
     if (!c->readable)
         return false;
-    /* All that came is used. Further bytes go to a buffer of their own: names and values of the head
-     * point into the first one. */
+    /* All that came is used. Further bytes go to a buffer of their own: names and values of the
+     * head point into the first one. */
     if (!q->head_mem) {
         size_t cap = q->head.chunked || c->body_left > READ_SMALL ? READ_LARGE : READ_SMALL;
         char *fresh = malloc(cap);
@@ -502,7 +506,8 @@ static bool go_body(struct conn *c)
     c->in_at = c->in_n = 0;
     c->in_n = pull(c, c->in, c->in_cap);
     /* Slower than a kilobyte a second on the whole is not serious. */
-    double most = c->body_began + BODY_GRACE_S + (double)c->body_n / BODY_BYTES_PER_S - c->loop->now;
+    double most =
+        c->body_began + BODY_GRACE_S + (double)c->body_n / BODY_BYTES_PER_S - c->loop->now;
     if (c->in_n)
         set_deadline(c, most < idle_s(c) ? most : idle_s(c));
     return c->in_n > 0 || c->readable;

@@ -101,7 +101,8 @@ static int understand(struct head *h, const char **why)
         return 400;
     }
     h->host = host ? host : "";
-    h->keep_alive = h->minor > 0 ? !has_word(connection, "close") : has_word(connection, "keep-alive");
+    h->keep_alive =
+        h->minor > 0 ? !has_word(connection, "close") : has_word(connection, "keep-alive");
     return 0;
 }
 

@@ -72,8 +72,9 @@ static struct node *child_for(struct node *parent, const char *segment, size_t n
     }
     struct node **at = &parent->child;
     for (; *at && !before(&want, *at); at = &(*at)->next)
-        if ((*at)->kind == want.kind && (*at)->n == want.n && !memcmp((*at)->text, want.text, want.n)
-            && !strcmp((*at)->name ? (*at)->name : "", want.name ? want.name : "")) {
+        if ((*at)->kind == want.kind && (*at)->n == want.n &&
+            !memcmp((*at)->text, want.text, want.n) &&
+            !strcmp((*at)->name ? (*at)->name : "", want.name ? want.name : "")) {
             free(want.name);
             return *at;
         }

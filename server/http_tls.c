@@ -50,8 +50,9 @@ int tls_open(const char *cert, const char *key, void **out, struct err *err)
     int rc = tls_lib.certificate_set_x509_key_file(cred, cert, key, GNUTLS_X509_FMT_PEM);
     if (rc < 0) {
         tls_lib.certificate_free_credentials(cred);
-        return err_set(err, ERR_INVALID, "%s and %s are no certificate and its key: %s (both in PEM)",
-                       cert, key, tls_lib.strerror(rc));
+        return err_set(err, ERR_INVALID,
+                       "%s and %s are no certificate and its key: %s (both in PEM)", cert, key,
+                       tls_lib.strerror(rc));
     }
     *out = cred;
     return 0;

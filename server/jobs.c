@@ -214,11 +214,13 @@ int job_spec_of(sqlite3 *db, int64_t id, json_t **out, struct err *err)
     int rc = store_step(st, err);
     if (rc < 0)
         return rc;
-    OWN_JSON json_t *body = rc ? json_loads((const char *)sqlite3_column_text(st, 0), 0, NULL) : NULL;
+    OWN_JSON json_t *body =
+        rc ? json_loads((const char *)sqlite3_column_text(st, 0), 0, NULL) : NULL;
     sqlite3_reset(st);
     json_t *spec = json_object_get(body, "spec");
     if (!spec)
-        return err_set(err, ERR_IO, "job number %lld has no document (muster serve --check says more)",
+        return err_set(err, ERR_IO,
+                       "job number %lld has no document (muster serve --check says more)",
                        (long long)id);
     *out = json_incref(spec);
     return 0;
@@ -259,8 +261,8 @@ static int submit(sqlite3 *db, void *arg, struct err *err)
 
     if (next_seq(db, &r->id, err) < 0 || name_job(db, u, r->id, name, err) < 0)
         return -(int)err->code;
-    OWN_JSON json_t *body = json_pack("{s:s, s:s, s:O}", "project", u->project, "name", name, "spec",
-                                      (json_t *)u->spec);
+    OWN_JSON json_t *body = json_pack("{s:s, s:s, s:O}", "project", u->project, "name", name,
+                                      "spec", (json_t *)u->spec);
     if (!body)
         return err_set(err, ERR_INVALID, "name: is not UTF-8");
     job_fold(r, t, "job.submitted", body);
@@ -340,8 +342,10 @@ static int can_resize(sqlite3 *db, const struct job_row *r, struct err *err)
     json_t *spec;
 
     if (strcmp(r->kind, "train"))
-        return err_set(err, ERR_INVALID, "job \"%s\" is a %s job: only native training takes more or "
-                       "fewer workers while it runs", r->name, r->kind);
+        return err_set(err, ERR_INVALID,
+                       "job \"%s\" is a %s job: only native training takes more or "
+                       "fewer workers while it runs",
+                       r->name, r->kind);
     if (!r->live)
         return 0;
     if (job_spec_of(db, r->id, &spec, err) < 0)
@@ -433,8 +437,10 @@ static int state_mask(const char *name, struct err *err)
             (!strcmp(name, "active") && !job_state_ended((enum job_state)i)))
             mask |= 1 << i;
     if (!mask)
-        return err_set(err, ERR_INVALID, "state: there is no \"%.32s\" (queued, preparing, running, "
-                       "cancelling, succeeded, failed, cancelled or active)", name);
+        return err_set(err, ERR_INVALID,
+                       "state: there is no \"%.32s\" (queued, preparing, running, "
+                       "cancelling, succeeded, failed, cancelled or active)",
+                       name);
     return mask;
 }
 
@@ -505,7 +511,8 @@ static int list(sqlite3 *db, void *arg, struct err *err)
         char *end;
         before = strtoll(q->token, &end, 10);
         if (*end || before <= 0)
-            return err_set(err, ERR_INVALID, "page token: \"%.40s\" is none of this list", q->token);
+            return err_set(err, ERR_INVALID, "page token: \"%.40s\" is none of this list",
+                           q->token);
     }
     int64_t state = list_sql(q, mask, &sql);
     like_pattern(q->text, &like);
@@ -586,8 +593,10 @@ static int events(sqlite3 *db, void *arg, struct err *err)
 
     if (job_row_find(db, e->project, e->name, &r, err) < 0)
         return -(int)err->code;
-    sqlite3_stmt *st = store_sql(db, "SELECT seq, t, type, body FROM events WHERE job = ? AND seq > ? "
-                                 "ORDER BY seq", err);
+    sqlite3_stmt *st = store_sql(db,
+                                 "SELECT seq, t, type, body FROM events WHERE job = ? AND seq > ? "
+                                 "ORDER BY seq",
+                                 err);
     if (!st || store_bind(st, err, "ii", r.id, e->after) < 0)
         return -(int)err->code;
     while ((rc = store_step(st, err)) > 0) {

@@ -52,7 +52,8 @@ static void take_text(char *to, size_t size, const json_t *doc, const char *key)
 
 static bool take_labels(struct job_row *r, const json_t *labels)
 {
-    char *text = json_object_size(labels) ? json_dumps(labels, JSON_COMPACT | JSON_SORT_KEYS) : NULL;
+    char *text =
+        json_object_size(labels) ? json_dumps(labels, JSON_COMPACT | JSON_SORT_KEYS) : NULL;
     bool same = !r->labels ? !text : text && !strcmp(text, r->labels);
 
     free(r->labels);
@@ -260,7 +261,8 @@ void job_row_read(sqlite3_stmt *st, struct job_row *r)
     r->labels = labels ? strdup(labels) : NULL;
 }
 
-/* What a column of two states is indexed by changes only with the state: an update writes one page. */
+/* What a column of two states is indexed by changes only with the state: an update writes one
+ * page. */
 int job_row_write(sqlite3 *db, const struct job_row *r, struct err *err)
 {
     return store_run(db, err, "INSERT INTO jobs (" JOB_COLUMNS ") VALUES "
@@ -290,8 +292,8 @@ static int find_row(sqlite3_stmt *st, struct job_row *out, struct err *err)
 int job_row_find(sqlite3 *db, const char *project, const char *name, struct job_row *out,
                  struct err *err)
 {
-    sqlite3_stmt *st = store_sql(db, "SELECT " JOB_COLUMNS " FROM jobs WHERE project = ? AND name = ?",
-                                 err);
+    sqlite3_stmt *st =
+        store_sql(db, "SELECT " JOB_COLUMNS " FROM jobs WHERE project = ? AND name = ?", err);
     if (!st || store_bind(st, err, "ss", project, name) < 0)
         return -(int)err->code;
     int rc = find_row(st, out, err);

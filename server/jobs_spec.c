@@ -70,8 +70,10 @@ int job_name_check(const char *name, struct err *err)
         return err_set(err, ERR_INVALID, "name: a job's name has 1 to %d letters", JOB_NAME_MAX);
     for (size_t i = 0; i < n; i++)
         if (!isalnum((unsigned char)name[i]) && (i == 0 || !strchr("_-.", name[i])))
-            return err_set(err, ERR_INVALID, "name: \"%.130s\" is no name of a job (letters, digits, "
-                           "'_', '-', '.', a letter or digit first)", name);
+            return err_set(err, ERR_INVALID,
+                           "name: \"%.130s\" is no name of a job (letters, digits, "
+                           "'_', '-', '.', a letter or digit first)",
+                           name);
     return 0;
 }
 

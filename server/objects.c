@@ -95,7 +95,8 @@ int object_name_check(const char *name, struct err *err)
         return err_set(err, ERR_INVALID, "The name of an object has 1 to %d bytes, not %zu",
                        OBJECTS_NAME_MAX, n);
     if (!is_utf8(name) || text_has_control(name, true))
-        return err_set(err, ERR_INVALID, "The name of an object is UTF-8 without line ends or other "
+        return err_set(err, ERR_INVALID,
+                       "The name of an object is UTF-8 without line ends or other "
                        "control characters");
     if (!strcmp(name, ".") || !strcmp(name, "..") ||
         !strncmp(name, ".well-known/acme-challenge/", 27))
@@ -207,8 +208,8 @@ static int doc_check(const json_t *doc, struct err *err)
     return 0;
 }
 
-/* What the server and its commands keep for a project is in buckets that are named after it; another
- * project's bucket of such a name would be in the way. */
+/* What the server and its commands keep for a project is in buckets that are named after it;
+ * another project's bucket of such a name would be in the way. */
 static int own_name_check(const char *project, const char *name, struct err *err)
 {
     static const char *const prefixes[] = { "artifacts-", "images-", "muster-packages-" };

@@ -6,9 +6,10 @@
  * requests of a session. Each request draws a ticket; the last one drawn may write, so that a
  * client which lost its connection need not wait until the server has noticed, too.
  *
- * A session may be emptied: the disk was full when it wanted more, or became short while nobody sent
- * to it. Its file goes, its row stays, and to "how far is it?" the answer is: at the beginning. That
- * is where Google's clients go on from when they ask again; most begin a new session.
+ * A session may be emptied: the disk was full when it wanted more, or became short while nobody
+ * sent to it. Its file goes, its row stays, and to "how far is it?" the answer is: at the
+ * beginning. That is where Google's clients go on from when they ask again; most begin a new
+ * session.
  */
 #include <dirent.h>
 #include <errno.h>

@@ -2,12 +2,12 @@
  *
  * DESIGN. Content without a name is a row with refs = 0, made by the transaction that took the last
  * name away; the sweeper removes row and file. A crash before its commit leaves the row without a
- * file, which nothing names, and which the next upload of the same bytes makes good. It looks for such
- * rows in what is committed: in its own transaction, which others share, a name may have been taken
- * away by one who has not been told yet, and whom a crash would undo. Files that
- * never got a row (a crash between rename and row) are found by walking blobs/, an hour after they
- * were named. A file is only ever removed under pins_lock, when no upload has it pinned and,
- * looked at after that, no row names it.
+ * file, which nothing names, and which the next upload of the same bytes makes good. It looks for
+ * such rows in what is committed: in its own transaction, which others share, a name may have been
+ * taken away by one who has not been told yet, and whom a crash would undo. Files that never got a
+ * row (a crash between rename and row) are found by walking blobs/, an hour after they were named.
+ * A file is only ever removed under pins_lock, when no upload has it pinned and, looked at after
+ * that, no row names it.
  */
 #include <dirent.h>
 #include <fcntl.h>
@@ -58,7 +58,8 @@ int64_t room_now(const struct objects *o)
 
 int room_none(struct err *err)
 {
-    return err_set(err, ERR_IO, "the disk is full (what is left of it is for jobs and their events): "
+    return err_set(err, ERR_IO,
+                   "the disk is full (what is left of it is for jobs and their events): "
                    "make room and try again");
 }
 

@@ -191,7 +191,8 @@ static int lock_data(struct server *s, struct err *err)
     s->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (s->lock_fd < 0)
         return err_set(err, ERR_IO, "cannot open %s: %s", path, strerror(errno));
-    /* A job that a server was about to start when it was killed holds its lock for a moment more. */
+    /* A job that a server was about to start when it was killed holds its lock for a moment
+     * more. */
     bool mine = false;
     for (int i = 0; i < LOCK_TRIES && !(mine = flock(s->lock_fd, LOCK_EX | LOCK_NB) == 0); i++)
         usleep(1000000 / LOCK_TRIES);
@@ -294,8 +295,8 @@ void server_stop(struct server *s, int drain_ms)
 {
     OWN_MEM char *path = json_path(s);
 
-    /* Before anything ends: who looks for the server is not sent to one that is going. Where a socket
-     * outlives it, the next request starts another. */
+    /* Before anything ends: who looks for the server is not sent to one that is going. Where a
+     * socket outlives it, the next request starts another. */
     if (s->http && path && !s->passed)
         unlink(path);
     http_drain(s->http, drain_ms);

@@ -72,7 +72,8 @@ static int say(sqlite3 *db, struct err *err)
 {
     int rc = sqlite3_extended_errcode(db);
 
-    /* A file that may not grow is told as a failed write; of the log's index, as a failed resize. */
+    /* A file that may not grow is told as a failed write; of the log's index, as a failed
+     * resize. */
     if ((rc & 0xff) == SQLITE_FULL || rc == SQLITE_IOERR_WRITE || rc == SQLITE_IOERR_SHMSIZE)
         return err_set(err, ERR_IO, FULL_DISK);
     switch (rc & 0xff) {
@@ -577,9 +578,10 @@ static int migrate(sqlite3 *db, void *arg, struct err *err)
     while (m->schema[want])
         want++;
     if (have > want)
-        return err_set(err, ERR_CONFLICT, "the data directory was used by a newer muster (its %s has "
-                       "version %lld, this program knows %lld): use that one", m->module,
-                       (long long)have, (long long)want);
+        return err_set(err, ERR_CONFLICT,
+                       "the data directory was used by a newer muster (its %s has "
+                       "version %lld, this program knows %lld): use that one",
+                       m->module, (long long)have, (long long)want);
     for (int64_t v = have; v < want; v++)
         if (exec(db, m->schema[v], err) < 0)
             return err_add(err, "making %s version %lld", m->module, (long long)v + 1);

@@ -170,7 +170,8 @@ static void emit_pool(struct onnx *o, const struct node *n, const char *const *i
     node_end(o, out);
 }
 
-static void emit_linear(struct onnx *o, const struct node *n, const char *const *in, const char *out)
+static void emit_linear(struct onnx *o, const struct node *n, const char *const *in,
+                        const char *out)
 {
     node_begin(o, "Gemm");
     node_input(o, in[0]);

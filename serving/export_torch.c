@@ -123,7 +123,8 @@ static int zip_write(struct zip *z, const void *data, size_t n, struct err *err)
 {
     z->at += n;
     if (z->at > UINT32_MAX)
-        return err_set(err, ERR_INVALID, "the model is larger than a 4 GB zip (export safetensors)");
+        return err_set(err, ERR_INVALID,
+                       "the model is larger than a 4 GB zip (export safetensors)");
     return file_writer_write(z->out, data, n, err);
 }
 
