@@ -16,6 +16,9 @@ export function align(curves: Series[]): uPlot.AlignedData {
   })] as uPlot.AlignedData;
 }
 
+/* One value makes no line: a point is drawn. */
+const single = (u: uPlot, i: number) => [...u.data[i]].filter((v) => v !== undefined && v !== null).length === 1;
+
 export function Plot({ title, names, curves }: { title: string; names: string[]; curves: Series[] }) {
   const box = useRef<HTMLDivElement>(null);
   const plot = useRef<uPlot | null>(null);
@@ -29,7 +32,8 @@ export function Plot({ title, names, curves }: { title: string; names: string[];
       title, width: box.current!.clientWidth, height: 220, scales: { x: { time: false } },
       axes: [axis, { ...axis, size: 60 }],
       series: [{ label: 'step' }, ...names.map((label, i) => (
-        { label, stroke: COLORS[i % COLORS.length], width: 1.5, spanGaps: true, points: { show: false } }))],
+        { label, stroke: COLORS[i % COLORS.length], width: 1.5, spanGaps: true,
+          points: { show: single, fill: COLORS[i % COLORS.length] } }))],
     }, align(curves), box.current!);
     const fit = new ResizeObserver(() => plot.current?.setSize({ width: box.current!.clientWidth, height: 220 }));
     fit.observe(box.current!);

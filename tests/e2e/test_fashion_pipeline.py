@@ -30,6 +30,15 @@ MAIN = "fashion-mnist-training-pytorch-pipeline"
 STEPS = ("create-pipeline-volume", "preprocessing", "train")
 
 
+# Every plot has something in the colour of its first curve, also where the curve is one value.
+DRAWN = """() => [...document.querySelectorAll('.panel .plot canvas')].every((c) => {
+  const p = c.getContext('2d').getImageData(0, 0, c.width, c.height).data;
+  for (let i = 0; i < p.length; i += 4)
+    if (p[i] === 0x35 && p[i + 1] === 0x73 && p[i + 2] === 0xd9) return true;
+  return false;
+})"""
+
+
 def has_torch():
     try:
         return subprocess.run([PYTHON, "-c", "import importlib.util as u, sys; sys.exit(not all("
@@ -99,7 +108,8 @@ def has_browser():
 def in_the_console(served, folder, screens):
     """Uploads what was compiled, begins a run with parameters, watches it; what the node's log said."""
     playwright = importlib.import_module("playwright.sync_api")
-    playwright.expect.set_options(timeout=400000)
+    expect = playwright.expect
+    expect.set_options(timeout=400000)
     with playwright.sync_playwright() as p:
         browser = p.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
         page = browser.new_page()
@@ -127,7 +137,8 @@ def in_the_console(served, folder, screens):
         page.wait_for_selector("header .state.succeeded")
         page.click(f"g.box[data-key='{MAIN}.train']")
         page.wait_for_selector(".panel .log >> text=accuracy=")
-        page.wait_for_selector(".panel .plot canvas")   # of TensorBoard's files on the volume
+        expect(page.locator(".panel .plot canvas")).to_have_count(2)    # TensorBoard's files
+        page.wait_for_function(DRAWN)
         page.screenshot(path=screens / "fashion-pipeline.png", full_page=True)
         said = page.inner_text(".panel .log")
         browser.close()
