@@ -33,8 +33,8 @@ static int open_store(const char *dir, struct server *s, struct err *err)
     *s = (struct server){ .data_dir = dir };
     snprintf(path, sizeof path, "%s/muster.db", dir);
     if (access(path, F_OK) < 0)
-        return err_set(err, ERR_MISSING, "%s is no data directory of muster serve: it has no muster.db",
-                       dir);
+        return err_set(err, ERR_MISSING,
+                       "%s is no data directory of muster serve: it has no muster.db", dir);
     return store_open(dir, &s->store, err);
 }
 
@@ -66,14 +66,17 @@ static int walk_contents(sqlite3 *db, void *arg, struct err *err)
 
     if (rc <= 0)
         return rc;
-    sqlite3_stmt *st = store_sql(db, "SELECT sha256, size FROM contents WHERE refs > 0 AND bytes IS "
-                                 "NULL", err);
+    sqlite3_stmt *st = store_sql(db,
+                                 "SELECT sha256, size FROM contents WHERE refs > 0 AND bytes IS "
+                                 "NULL",
+                                 err);
     if (!st)
         return -(int)err->code;
     while ((rc = store_step(st, err)) > 0) {
         char sha256[65], path[PATH_SIZE];
         if (sqlite3_column_bytes(st, 0) != 32) {
-            rc = err_set(err, ERR_IO, "the database is damaged: a digest of content has not 32 bytes");
+            rc = err_set(err, ERR_IO,
+                         "the database is damaged: a digest of content has not 32 bytes");
             break;
         }
         sha256_hex(sqlite3_column_blob(st, 0), sha256);
@@ -99,7 +102,8 @@ static int check_content(struct contents *c, const char *path, const char *sha25
     snprintf(full, sizeof full, "%s/%s", c->dir, path);
     OWN_FD int fd = open(full, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
-        return err_set(err, ERR_IO, "%s: an object's content is not there (%s)", full, strerror(errno));
+        return err_set(err, ERR_IO, "%s: an object's content is not there (%s)", full,
+                       strerror(errno));
     sha256_start(&h);
     while ((n = read(fd, bytes, sizeof bytes)) > 0) {
         sha256_add(&h, bytes, (size_t)n);
@@ -107,8 +111,10 @@ static int check_content(struct contents *c, const char *path, const char *sha25
     }
     sha256_finish_hex(&h, found);
     if (n < 0 || seen != size || strcmp(found, sha256))
-        return err_set(err, ERR_IO, "%s: the content of an object has changed on the disk (%lld bytes "
-                       "of %lld)", full, (long long)seen, (long long)size);
+        return err_set(err, ERR_IO,
+                       "%s: the content of an object has changed on the disk (%lld bytes "
+                       "of %lld)",
+                       full, (long long)seen, (long long)size);
     c->bytes += seen;
     return 0;
 }

@@ -160,8 +160,8 @@ int resource_outputs(struct server *s, const struct leaf *f, const json_t *order
     if (read_manifest(text_of(r, "manifest"), &manifest, err) < 0)
         return -(int)err->code;
     name_object(manifest, f->node->id);
-    if (training_job_find(s, f->run->project, text_of(json_object_get(manifest, "metadata"), "name"),
-                          &there, err) < 0)
+    if (training_job_find(s, f->run->project,
+                          text_of(json_object_get(manifest, "metadata"), "name"), &there, err) < 0)
         return -(int)err->code;
     json_object_set(manifest, "status", json_object_get(there, "status"));
     if (check_conditions(r, manifest, err) < 0)

@@ -119,8 +119,10 @@ static int open_socket(const struct server_config *c, int *out, struct err *err)
         return err_set(err, ERR_INVALID, "--listen %.64s: %s (an address of this machine, or its "
                        "name)", name, gai_strerror(rc));
     if (!c->http.tls_cert && !is_loopback(at->ai_addr))
-        rc = err_set(err, ERR_DENIED, "--listen %.64s is beyond this machine: tokens would cross the "
-                     "network in the clear (give --tls-cert and --tls-key)", name);
+        rc = err_set(err, ERR_DENIED,
+                     "--listen %.64s is beyond this machine: tokens would cross the "
+                     "network in the clear (give --tls-cert and --tls-key)",
+                     name);
     else
         rc = bind_one(at, name, port, out, err);
     freeaddrinfo(at);
@@ -136,7 +138,8 @@ static int adopt_socket(int fd, struct err *err)
         return err_set(err, ERR_INVALID, "LISTEN_FDS is set, but what was passed is no listening "
                        "socket");
     if (fcntl(fd, F_SETFL, O_NONBLOCK) < 0 || fcntl(fd, F_SETFD, FD_CLOEXEC) < 0)
-        return err_set(err, ERR_IO, "the socket that was passed does not obey: %s", strerror(errno));
+        return err_set(err, ERR_IO, "the socket that was passed does not obey: %s",
+                       strerror(errno));
     return 0;
 }
 
@@ -185,7 +188,8 @@ static int lock_data(struct server *s, struct err *err)
     if (files_mkdir(s->data_dir, err) < 0)
         return -(int)err->code;
     if (chmod(s->data_dir, 0700) < 0)
-        return err_set(err, ERR_IO, "cannot keep %s to its owner: %s", s->data_dir, strerror(errno));
+        return err_set(err, ERR_IO, "cannot keep %s to its owner: %s", s->data_dir,
+                       strerror(errno));
     if (asprintf(&path, "%s/server.lock", s->data_dir) < 0)
         return err_set(err, ERR_NOMEM, "no memory for a path");
     s->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
@@ -211,8 +215,9 @@ static char *json_path(const struct server *s)
 static int write_json(const struct server *s, struct err *err)
 {
     OWN_MEM char *path = json_path(s);
-    OWN_JSON json_t *doc = json_pack("{s:s, s:i, s:f, s:s}", "address", s->address, "pid",
-                                     (int)getpid(), "started", s->started, "version", MUSTER_VERSION);
+    OWN_JSON json_t *doc =
+        json_pack("{s:s, s:i, s:f, s:s}", "address", s->address, "pid", (int)getpid(), "started",
+                  s->started, "version", MUSTER_VERSION);
     OWN_MEM char *text = doc ? json_dumps(doc, JSON_INDENT(2)) : NULL;
 
     if (!path || !text)
