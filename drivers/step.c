@@ -500,6 +500,41 @@ static int put_file(const struct setup *s, task_step *run, void *arg, size_t i, 
     return 0;
 }
 
+/* An output beside files of the machine: a file of its own, with a time that nothing has which the
+ * program wrote. */
+static int put_output(const struct setup *s, const char *dir, const char *path, struct err *err)
+{
+    const struct timespec never[2] = { { 0, 0 }, { 0, 0 } };
+    const char *name = strrchr(path, '/') + 1;
+    char file[PATH_MAX];
+
+    if (access(path, F_OK) == 0)
+        return err_set(err, ERR_INVALID, "%s: this machine has something there; a step leaves its "
+                       "outputs below /tmp, in a volume, or where nothing is", path);
+    if (snprintf(file, sizeof file, "%s/%s", dir, name) >= PATH_MAX)
+        return err_set(err, ERR_INVALID, "%s: the path is too long", path);
+    OWN_FD int in = open(dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (put_new(in, name, "", NULL, err) < 0)
+        return -(int)err->code;
+    if (fchmodat(in, name, 0666, 0) < 0 || utimensat(in, name, never, 0) < 0)
+        return err_set(err, ERR_IO, "%s: %s", file, strerror(errno));
+    task_expose_at(s->t, file, path, true);
+    return 0;
+}
+
+/* Is there one in the root itself? A program of a container starts there, and may mean it by the
+ * file's bare name. */
+static bool has_root_output(const json_t *step)
+{
+    const json_t *item;
+    size_t i;
+
+    json_array_foreach(json_object_get(step, "outputs"), i, item)
+        if (strrchr(text_at(item, "path"), '/') == text_at(item, "path"))
+            return true;
+    return false;
+}
+
 static int set_outputs(const struct setup *s, struct err *err)
 {
     const json_t *item;
@@ -514,16 +549,17 @@ static int set_outputs(const struct setup *s, struct err *err)
                 return made;
             continue;
         }
-        if (mount_of(s->step, path) || out_number(s->step, path) != i)
-            continue;
+        size_t number = out_number(s->step, path);
         parent_of(path, parent);
-        if (!*parent || access(parent, F_OK) == 0)
-            return err_set(err, ERR_INVALID, "%s: a step leaves its outputs below /tmp, in a "
-                           "volume, or in a directory of their own", path);
-        snprintf(name, sizeof name, "out/%zu", i);
-        if (make_dir(s, name, 0777, dir, err) < 0)
+        bool beside = !*parent || access(parent, F_OK) == 0;
+        if (mount_of(s->step, path) || (number != i && !beside))
+            continue;
+        snprintf(name, sizeof name, "out/%zu", number);
+        if (make_dir(s, name, 0777, dir, err) < 0 ||
+            (beside && put_output(s, dir, path, err) < 0))
             return -(int)err->code;
-        task_expose_at(s->t, dir, parent, true);
+        if (!beside)
+            task_expose_at(s->t, dir, parent, true);
     }
     return 0;
 }
@@ -649,7 +685,7 @@ int step_prepare(const struct task_order *o, task_step *run, void *arg, struct t
     json_array_clear(t->paths);         /* not its work directory: /tmp is all it has */
     task_expose_at(t, dir, "/tmp", true);
     task_set(t, "HOME", "/tmp");
-    snprintf(t->cwd, sizeof t->cwd, "%s", cwd ? cwd : "/tmp");
+    snprintf(t->cwd, sizeof t->cwd, "%s", cwd ? cwd : has_root_output(step) ? "/" : "/tmp");
     if (set_mounts(&s, err) < 0 || set_outputs(&s, err) < 0)
         return -(int)err->code;
     json_array_foreach(json_object_get(step, "files"), i, item)
@@ -715,6 +751,8 @@ int step_output_open(const struct step_place *at, const char *path, int *out_fd,
     if (fd < 0 || fstat(fd, &st) < 0 || (!S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode)))
         return err_set(err, ERR_DENIED, "%s: is a link, a pipe or a device; an output is a file or "
                        "a directory", path);
+    if (st.st_mtime == 0 && st.st_size == 0)
+        return err_set(err, ERR_MISSING, "%s: the step left nothing there", path);
     *out_is_dir = S_ISDIR(st.st_mode);
     *out_fd = fd;
     fd = -1;

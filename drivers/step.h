@@ -7,7 +7,7 @@
  *             into a volume that is new
  *   outputs   [{"path"}]: where it will leave something
  *   mounts    [{"path", "from": "volume:NAME" | "empty:NAME" | "host:/DIR", "sub", "read_only"}]
- *   cwd       where it starts; default /tmp
+ *   cwd       where it starts; default /tmp, or / where an output is
  *   init      [{"name", "command", "env"}]: programs that run before it, one after the other
  *   sidecars  the same: programs that run beside it and end with it
  *   result    its standard output is wanted
@@ -15,7 +15,8 @@
  *
  * Its /tmp is DIR/work/tmp, so that what it leaves there outlives the sandbox. A mount or an output
  * may be where this machine has no directory: there is one inside. An output that is neither below
- * /tmp nor below a mount has its directory to itself, DIR/work/out/N. A volume is the directory
+ * /tmp nor below a mount has its directory to itself, DIR/work/out/N; in a directory that the machine
+ * has (/, /etc) it is a file that is there from the beginning, and was left if it was written to. A volume is the directory
  * DATA/volumes/PROJECT/NAME/data (server/volumes.h). Objects were staged as DIR/../inputs/N, N
  * being the place in "files" (server/packages.h).
  */

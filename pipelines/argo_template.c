@@ -308,19 +308,18 @@ int argo_put_outputs(struct argo *c, json_t *body, const struct value *t)
     return put_both(c, body, t, true);
 }
 
-/* Directories that every machine has. A step sees them as they are, and leaves nothing there: an
- * output is below /tmp, in a volume, or in a directory that is there for it alone. */
-static bool is_shared(const char *path)
+/* A directory that every machine has: it is no output of a step. */
+static bool is_machines(const char *path)
 {
     static const char *const dirs[] = {
-        "", "/bin", "/boot", "/dev", "/dev/shm", "/etc", "/home", "/lib", "/media", "/mnt", "/opt",
-        "/proc", "/root", "/run", "/sbin", "/srv", "/sys", "/usr", "/usr/bin", "/usr/lib",
-        "/usr/local", "/usr/local/bin", "/usr/local/lib", "/usr/sbin", "/usr/share", "/var",
-        "/var/lib", "/var/log", "/var/tmp",
+        "/bin", "/boot", "/dev", "/etc", "/home", "/lib", "/media", "/mnt", "/opt", "/proc", "/root",
+        "/run", "/sbin", "/srv", "/sys", "/usr", "/usr/bin", "/usr/lib", "/usr/local",
+        "/usr/local/bin", "/usr/local/lib", "/usr/sbin", "/usr/share", "/var", "/var/lib",
+        "/var/log", "/var/tmp",
     };
-    const char *end = strrchr(path, '/');
-    size_t n = end ? (size_t)(end - path) : 0;
+    size_t n = strlen(path);
 
+    n -= n > 1 && path[n - 1] == '/';
     for (size_t i = 0; i < sizeof dirs / sizeof dirs[0]; i++)
         if (strlen(dirs[i]) == n && strncmp(dirs[i], path, n) == 0)
             return true;
@@ -335,7 +334,7 @@ static bool is_mounted(const json_t *body, const char *path)
     json_array_foreach(json_object_get(json_object_get(body, "step"), "mounts"), i, m) {
         const char *at = json_string_value(json_object_get(m, "path"));
         size_t n = at ? strlen(at) : 0;
-        if (!at || (strncmp(path, at, n) == 0 && (path[n] == '/' || at[n - 1] == '/')))
+        if (!at || (strncmp(path, at, n) == 0 && (!path[n] || path[n] == '/' || at[n - 1] == '/')))
             return true;        /* one that a tag names may be there */
     }
     return false;
@@ -351,11 +350,10 @@ static int check_outputs(struct argo *c, const json_t *body, const struct value 
         for (const struct value *v = lists[i] ? lists[i]->child : NULL; v; v = v->next) {
             const struct value *path = argo_get(i ? v : argo_get(v, "valueFrom"), "path");
             if (path && path->kind == VALUE_SCALAR && !argo_has_tags(path->text) &&
-                is_shared(path->text) && strcmp(path->text, "/tmp") != 0 &&
-                strcmp(path->text, "/tmp/") != 0 && !is_mounted(body, path->text))
-                return argo_refuse(c, path, "\"%.100s\" is beside files of the machine: a step "
-                                   "leaves its outputs below /tmp, in a volume, or in a directory "
-                                   "of their own", path->text);
+                is_machines(path->text) && !is_mounted(body, path->text))
+                return argo_refuse(c, path, "\"%.100s\" is the machine's own: a step leaves its "
+                                   "outputs below /tmp, in a volume, or where nothing is",
+                                   path->text);
         }
     return 0;
 }

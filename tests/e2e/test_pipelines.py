@@ -113,6 +113,20 @@ def test_a_run_is_archived_when_its_ttl_is_over(server):
     assert not server.json("GET", f"/api/runs/default/{kept['id']}")["archived"]
 
 
+def test_outputs_may_be_beside_files_of_the_machine(server):
+    make = sh("make", "echo one > result.txt; echo two > /etc/of-a-step; test -s /etc/passwd", outputs="""
+  parameters:
+  - {name: a, valueFrom: {path: /result.txt}}
+  - {name: b, valueFrom: {path: /etc/of-a-step}}
+  - {name: c, valueFrom: {path: /etc/none, default: nothing}}""")
+    run = done(server, workflow(make, chain("{name: a, template: make}")))
+    assert nodes(server, run)["main.a"]["outputs"]["parameters"] == {"a": "one", "b": "two",
+                                                                     "c": "nothing"}
+    over = sh("over", "true", outputs="{artifacts: [{name: p, path: /etc/passwd}]}")
+    run = done(server, workflow(over, chain("{name: a, template: over}")), "failed")
+    assert "this machine has something there" in nodes(server, run)["main.a"]["message"]
+
+
 def test_a_log_does_nothing_to_a_terminal_but_colour_it(muster, server):
     run = done(server, workflow(sh("main", r"printf 'a\033[2Jb \033[31mred\033[0m\n'")))
     job = nodes(server, run)["main"]["job"]

@@ -539,13 +539,12 @@ static void places_of_the_machine_are_not_written_to(void **state)
 {
     (void)state;
     static const struct flow_wrong cases[] = {
-        { ONE("    outputs: {parameters: [{name: x, valueFrom: {path: /etc/x}}]}\n"
+        { ONE("    outputs: {parameters: [{name: x, valueFrom: {path: /etc}}]}\n"
               "    container: {image: i}\n"),
-          "p.yaml:8: templates[0].outputs.parameters[0].valueFrom.path: \"/etc/x\" is beside files "
-          "of the machine: a step leaves its outputs below /tmp, in a volume, or in a directory of "
-          "their own" },
-        { ONE("    outputs: {artifacts: [{name: x, path: /result.txt}]}\n"
-              "    container: {image: i}\n"), "artifacts[0].path: \"/result.txt\" is beside" },
+          "p.yaml:8: templates[0].outputs.parameters[0].valueFrom.path: \"/etc\" is the machine's "
+          "own: a step leaves its outputs below /tmp, in a volume, or where nothing is" },
+        { ONE("    outputs: {artifacts: [{name: x, path: /proc/x}]}\n"
+              "    container: {image: i}\n"), "artifacts[0].path: \"/proc/x\" is the machine's" },
         { ONE("    container:\n      image: i\n"
               "      volumeMounts: [{name: v, mountPath: /etc/conf}]\n"
               "    volumes: [{name: v, persistentVolumeClaim: {claimName: c}}]\n"),
@@ -554,7 +553,7 @@ static void places_of_the_machine_are_not_written_to(void **state)
     };
     CHECK_WRONG(cases);
     static const char *const fine[] = {
-        ONE("    outputs: {artifacts: [{name: x, path: /etc/own/x}, {name: y, path: /mnt/y}]}\n"
+        ONE("    outputs: {artifacts: [{name: x, path: /etc/x}, {name: y, path: /mnt}]}\n"
             "    container: {image: i, volumeMounts: [{name: v, mountPath: /mnt},\n"
             "      {name: s, mountPath: /etc/secret}]}\n"
             "    volumes: [{name: v, emptyDir: {}}, {name: s, secret: {secretName: s}}]\n"),
