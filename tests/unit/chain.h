@@ -25,4 +25,19 @@ void chain_is_same(const struct chain *c);
  * instruction set. Not for batches of 16 and more: those add up in another order. */
 void chain_is_same_alone(const struct chain *c);
 
+/* The two tests that every table of chains has. */
+#define CHAIN_TESTS(chains)                                                             \
+    static void agrees_with_its_twin_in_double_precision(void **state)                  \
+    {                                                                                   \
+        (void)state;                                                                    \
+        for (size_t i = 0; i < sizeof chains / sizeof chains[0]; i++)                   \
+            chain_is_right(&chains[i]);                                                 \
+    }                                                                                   \
+    static void gives_the_same_bits_everywhere(void **state)                            \
+    {                                                                                   \
+        (void)state;                                                                    \
+        for (size_t i = 0; i < sizeof chains / sizeof chains[0]; i++)                   \
+            chain_is_same(&chains[i]);                                                  \
+    }
+
 #endif

@@ -35,20 +35,7 @@ static const struct chain chains[] = {
       CONV("\"out\": 16, \"kernel\": 3, \"padding\": 1") END,
       "conv-bn-relu", 8, 8, 1, 4, 8, 8, 11, NULL },
 };
-enum { CHAINS = sizeof chains / sizeof chains[0] };
 
-static void agrees_with_its_twin_in_double_precision(void **state)
-{
-    (void)state;
-    for (int i = 0; i < CHAINS; i++)
-        chain_is_right(&chains[i]);
-}
-
-static void gives_the_same_bits_everywhere(void **state)
-{
-    (void)state;
-    for (int i = 0; i < CHAINS; i++)
-        chain_is_same(&chains[i]);
-}
+CHAIN_TESTS(chains)
 
 CHECK_MAIN(agrees_with_its_twin_in_double_precision, gives_the_same_bits_everywhere)

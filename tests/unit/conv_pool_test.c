@@ -28,7 +28,6 @@ static const struct chain chains[] = {
     /* wider than two vectors; a batch that no small dense stage takes */
     { "[" BLOCK(6, 5) ", " BARE(16, 3) ", " FC(4), "conv_pool", 16, 44, 1, 4, 17, 8, 40, NULL },
 };
-enum { CHAINS = sizeof chains / sizeof chains[0] };
 
 #define WIDE(n) "{\"flatten\": {}}, {\"linear\": {\"out\": " #n "}}, {\"relu\": {}}, "
 #define LAST(n) "{\"linear\": {\"out\": " #n "}}]"
@@ -51,19 +50,7 @@ static void a_sample_alone_has_the_outputs_it_has_in_a_batch(void **state)
         chain_is_same_alone(&begun[i]);
 }
 
-static void agrees_with_its_twin_in_double_precision(void **state)
-{
-    (void)state;
-    for (int i = 0; i < CHAINS; i++)
-        chain_is_right(&chains[i]);
-}
-
-static void gives_the_same_bits_everywhere(void **state)
-{
-    (void)state;
-    for (int i = 0; i < CHAINS; i++)
-        chain_is_same(&chains[i]);
-}
+CHAIN_TESTS(chains)
 
 CHECK_MAIN(agrees_with_its_twin_in_double_precision, gives_the_same_bits_everywhere,
            a_sample_alone_has_the_outputs_it_has_in_a_batch)

@@ -10,6 +10,7 @@
 #include "base/own.h"
 #include "data/example_write.h"
 #include "tests/check.h"
+#include "tests/quoted.h"
 
 /* Everything happens in a folder of its own, which is left empty. */
 static char folder[] = "dataset-test-XXXXXX";
@@ -22,25 +23,12 @@ static void put(const char *name, const char *text)
     fclose(f);
 }
 
-/* Single quotes stand for double ones. */
-static json_t *json(const char *text)
-{
-    OWN_MEM char *copy = strdup(text);
-    json_error_t e;
-    for (char *c = copy; *c; c++)
-        *c = *c == '\'' ? '"' : *c;
-    json_t *j = json_loads(copy, 0, &e);
-    if (!j)
-        fail_msg("%s: %s", text, e.text);
-    return j;
-}
-
 static struct dataset *open_part(const char *data, enum dataset_part part,
                                  const struct dataset *train)
 {
     struct err err = { 0 };
     struct dataset *d = NULL;
-    OWN_JSON json_t *j = json(data);
+    OWN_JSON json_t *j = json_quoted(data);
     assert_ok(dataset_open(j, ".", part, train, 1, 4, &d, &err));
     return d;
 }
@@ -50,7 +38,7 @@ static void refuses(const char *data, const char *says)
 {
     struct err err = { 0 };
     struct dataset *d = NULL;
-    OWN_JSON json_t *j = json(data);
+    OWN_JSON json_t *j = json_quoted(data);
     int rc = dataset_open(j, ".", DATASET_TRAIN, NULL, 1, 4, &d, &err);
     struct stretch s;
     if (rc == 0)                        /* a stream finds it on the way */
@@ -376,7 +364,7 @@ static void a_stream_gives_what_resident_rows_give(void **state)
         struct err err = { 0 };
         struct dataset *d[2];
         for (int i = 0; i < 2; i++) {
-            OWN_JSON json_t *j = json(text[i]);
+            OWN_JSON json_t *j = json_quoted(text[i]);
             assert_ok(dataset_open(j, ".", DATASET_TRAIN, NULL, 7, batch, &d[i], &err));
         }
         for (int epoch = 0; epoch < 2; epoch++) {
@@ -397,7 +385,7 @@ static void a_stream_gives_what_resident_rows_give(void **state)
         OWN_JSON json_t *b = dataset_describe(d[1]);
         assert_true(json_equal(a, b));
         for (int i = 0; i < 2 && k >= 18; i++) {
-            OWN_JSON json_t *j = json(text[i]);
+            OWN_JSON json_t *j = json_quoted(text[i]);
             struct dataset *t = NULL;
             long n;
             assert_ok(dataset_open(j, ".", DATASET_TEST, d[i], 7, batch, &t, &err));
@@ -503,7 +491,7 @@ static void images_stay_bytes(void **state)
     snprintf(text, sizeof text, data, ", 'labels': ['a', 'b', 'c']");
     d = open_part(text, DATASET_TRAIN, NULL);
     struct err err = { 0 };
-    OWN_JSON json_t *j = json(text);
+    OWN_JSON json_t *j = json_quoted(text);
     assert_fails(dataset_open(j, ".", DATASET_TEST, d, 1, 4, &t, &err), ERR_INVALID);
     assert_non_null(strstr(err.text, "l.idx: row 10: label 11 is outside 0..2"));
     dataset_free(d);
@@ -594,7 +582,7 @@ static void images_come_from_json_and_tfrecord_too(void **state)
     (void)state;
     struct err err = { 0 };
     OWN_JSON json_t *description =
-        json("{'kind': 'image', 'classes': 3, 'image': {'h': 2, 'w': 2, 'c': 1},"
+        json_quoted("{'kind': 'image', 'classes': 3, 'image': {'h': 2, 'w': 2, 'c': 1},"
              "'scale': {'mean': [0.5], 'std': [0.5]}}");
     put("i.jsonl",
         "{\"image\": [[1, 2], [3, 255]], \"label\": 2}\n{\"image\": [4, 5, 6, 7], \"label\": 0}\n");

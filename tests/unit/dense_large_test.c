@@ -21,20 +21,7 @@ static const struct chain chains[] = {
     /* fewer samples than shards in the last batch */
     { FLAT FC(2) "]", "linear-large", 4, 4, 1, 2, 16, 8, 35, "{\"sgd\": {\"lr\": 0.1}}" },
 };
-enum { CHAINS = sizeof chains / sizeof chains[0] };
 
-static void agrees_with_its_twin_in_double_precision(void **state)
-{
-    (void)state;
-    for (int i = 0; i < CHAINS; i++)
-        chain_is_right(&chains[i]);
-}
-
-static void gives_the_same_bits_everywhere(void **state)
-{
-    (void)state;
-    for (int i = 0; i < CHAINS; i++)
-        chain_is_same(&chains[i]);
-}
+CHAIN_TESTS(chains)
 
 CHECK_MAIN(agrees_with_its_twin_in_double_precision, gives_the_same_bits_everywhere)

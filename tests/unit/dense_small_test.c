@@ -25,20 +25,7 @@ static const struct chain chains[] = {
     { FLAT FC(520) RELU FC(3) "]", "dense_small", 7, 9, 1, 3, 15, 8, 33,
       "{\"sgd\": {\"lr\": 0.1, \"momentum\": 0.9, \"nesterov\": true, \"weight_decay\": 0.01}}" },
 };
-enum { CHAINS = sizeof chains / sizeof chains[0] };
 
-static void agrees_with_its_twin_in_double_precision(void **state)
-{
-    (void)state;
-    for (int i = 0; i < CHAINS; i++)
-        chain_is_right(&chains[i]);
-}
-
-static void gives_the_same_bits_everywhere(void **state)
-{
-    (void)state;
-    for (int i = 0; i < CHAINS; i++)
-        chain_is_same(&chains[i]);
-}
+CHAIN_TESTS(chains)
 
 CHECK_MAIN(agrees_with_its_twin_in_double_precision, gives_the_same_bits_everywhere)

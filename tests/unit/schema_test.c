@@ -4,25 +4,13 @@
 
 #include "data/rows.h"
 #include "tests/check.h"
-
-/* Single quotes stand for double ones. */
-static json_t *json(const char *text)
-{
-    OWN_MEM char *copy = strdup(text);
-    json_error_t e;
-    for (char *c = copy; *c; c++)
-        *c = *c == '\'' ? '"' : *c;
-    json_t *j = json_loads(copy, 0, &e);
-    if (!j)
-        fail_msg("%s: %s", text, e.text);
-    return j;
-}
+#include "tests/quoted.h"
 
 static struct schema *parse(const char *text)
 {
     struct err err = { 0 };
     struct schema *s = NULL;
-    OWN_JSON json_t *j = json(text);
+    OWN_JSON json_t *j = json_quoted(text);
     assert_ok(schema_parse(j, "data", 0, &s, &err));
     return s;
 }
@@ -117,7 +105,7 @@ static void what_is_wrong_is_named_by_its_path(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct err err = { 0 };
         struct schema *s = NULL;
-        OWN_JSON json_t *j = json(cases[i].text);
+        OWN_JSON json_t *j = json_quoted(cases[i].text);
         assert_fails(schema_parse(j, "data", 0, &s, &err), ERR_INVALID);
         assert_null(s);
         if (!strstr(err.text, cases[i].says))
