@@ -42,23 +42,6 @@ enum { LOOK_US = 50000 };
 
 /* ------------------------------------------------------------ what is sent */
 
-static int read_parameters(const struct option_list *list, json_t **out, struct err *err)
-{
-    OWN_JSON json_t *doc = json_object();
-
-    for (int i = 0; i < list->n; i++) {
-        const char *equals = strchr(list->item[i], '=');
-        if (!equals || equals == list->item[i])
-            return err_set(err, ERR_INVALID, "--param takes NAME=VALUE, not \"%.64s\"",
-                           list->item[i]);
-        OWN_MEM char *name = strndup(list->item[i], (size_t)(equals - list->item[i]));
-        if (json_object_set_new(doc, name, json_string(equals + 1)) < 0)
-            return err_set(err, ERR_INVALID, "--param %.64s is not UTF-8", name);
-    }
-    *out = TAKE(doc);
-    return 0;
-}
-
 /* What stands for the file in messages. */
 static const char *file_name(const struct args *a)
 {
@@ -81,7 +64,7 @@ static int make_body(const struct args *a, const struct client *s, const struct 
 {
     OWN_JSON json_t *parameters = NULL;
 
-    if (read_parameters(&a->parameters, &parameters, err) < 0)
+    if (listing_parameters(&a->parameters, &parameters, err) < 0)
         return -(int)err->code;
     *out = json_pack("{s:s, s:s*, s:s*, s:O, s:o, s:s, s:b}", "project", s->project, "name",
                      a->name, "experiment", a->experiment, "parameters", parameters, "text",

@@ -55,6 +55,23 @@ void listing_query(struct buf *path, const char *name, const char *value)
     http_escape(path, value);
 }
 
+int listing_parameters(const struct option_list *list, json_t **out, struct err *err)
+{
+    OWN_JSON json_t *doc = json_object();
+
+    for (int i = 0; i < list->n; i++) {
+        const char *equals = strchr(list->item[i], '=');
+        if (!equals || equals == list->item[i])
+            return err_set(err, ERR_INVALID, "--param takes NAME=VALUE, not \"%.64s\"",
+                           list->item[i]);
+        OWN_MEM char *name = strndup(list->item[i], (size_t)(equals - list->item[i]));
+        if (json_object_set_new(doc, name, json_string(equals + 1)) < 0)
+            return err_set(err, ERR_INVALID, "--param %.64s is not UTF-8", name);
+    }
+    *out = TAKE(doc);
+    return 0;
+}
+
 int listing_all(struct client *s, const char *path, const char *key, long limit, json_t **out,
                 bool *out_more, struct err *err)
 {

@@ -19,6 +19,9 @@ void listing_span(double seconds);      /* eight characters; < 0: blanks */
 /* Adds NAME=VALUE to a query. Nothing where there is no value. */
 void listing_query(struct buf *path, const char *name, const char *value);
 
+/* {NAME: VALUE} of --param NAME=VALUE. */
+int listing_parameters(const struct option_list *list, json_t **out, struct err *err);
+
 /* All pages of a list of Kubeflow's API, up to `limit` entries: the `key` of each answer. `path`
  * has a query already. *out_more (may be NULL): there are more. */
 int listing_all(struct client *s, const char *path, const char *key, long limit, json_t **out,

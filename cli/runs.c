@@ -289,30 +289,13 @@ static int version_id(struct client *s, const char *pipeline, const char *named,
     return err_set(err, ERR_MISSING, "the pipeline has no version \"%.200s\"", named);
 }
 
-static int read_parameters(const struct option_list *list, json_t **out, struct err *err)
-{
-    OWN_JSON json_t *doc = json_object();
-
-    for (int i = 0; i < list->n; i++) {
-        const char *equals = strchr(list->item[i], '=');
-        if (!equals || equals == list->item[i])
-            return err_set(err, ERR_INVALID, "--param takes NAME=VALUE, not \"%.64s\"",
-                           list->item[i]);
-        OWN_MEM char *name = strndup(list->item[i], (size_t)(equals - list->item[i]));
-        if (json_object_set_new(doc, name, json_string(equals + 1)) < 0)
-            return err_set(err, ERR_INVALID, "--param %.64s is not UTF-8", name);
-    }
-    *out = TAKE(doc);
-    return 0;
-}
-
 static int create(struct client *s, const void *args, char **names, struct err *err)
 {
     const struct args *a = args;
     OWN_MEM char *pipeline = NULL, *version = NULL, *experiment = NULL;
     OWN_JSON json_t *parameters = NULL, *made = NULL;
 
-    if (read_parameters(&a->parameters, &parameters, err) < 0 ||
+    if (listing_parameters(&a->parameters, &parameters, err) < 0 ||
         listing_pipeline(s, names[0], &pipeline, err) < 0 ||
         (a->version && version_id(s, pipeline, a->version, &version, err) < 0) ||
         make_experiment(s, a->experiment ? a->experiment : "Default", &experiment, err) < 0)
