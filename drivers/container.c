@@ -6,7 +6,7 @@
  * own environment is the server's, never the job's, which could lead it elsewhere. podman itself
  * keeps the environment of a container, readable to its user alone, until the container is removed.
  */
-#include "drivers/container.h"
+#include "drivers/container_int.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -110,6 +110,16 @@ static bool is_keeper(long pid)
     return fd >= 0 && read(fd, name, sizeof name - 1) > 0 && !strcmp(name, "muster-keeper\n");
 }
 
+static bool is_gone(long keeper)
+{
+    return !is_keeper(keeper);
+}
+
+static bool is_ours(long keeper)
+{
+    return keeper == getpid();
+}
+
 static void sweep(const char *podman)
 {
     const char *const words[] = { podman, "ps", "--all", "--filter", "label=muster.keeper",
@@ -127,6 +137,7 @@ static void sweep(const char *podman)
             limits_sweep();
         }
     }
+    container_unbind(is_gone);  /* what was in those containers is gone now */
 }
 
 void container_sweep(void)
@@ -506,6 +517,14 @@ static int add_command(const struct task_order *o, const char *image, const json
     return 0;
 }
 
+static void path_of(int fd, char out[PATH_MAX])
+{
+    char link[40];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    ssize_t n = readlink(link, out, PATH_MAX - 1);
+    out[n > 0 ? n : 0] = '\0';
+}
+
 /* Inputs, volumes and /tmp of a step (drivers/step.h). */
 static int add_step_files(struct task *t, struct err *err)
 {
@@ -514,12 +533,11 @@ static int add_step_files(struct task *t, struct err *err)
     json_array_foreach(t->paths, i, path) {
         const char *from = json_string_value(json_object_get(path, "from"));
         const char *to = json_string_value(json_object_get(path, "path"));
-        char link[40], source[PATH_MAX];
-        snprintf(link, sizeof link, "/proc/self/fd/%d",
-                 (int)json_integer_value(json_object_get(path, "fd")));
-        ssize_t n = json_object_get(path, "fd") ? readlink(link, source, sizeof source - 1) : 0;
-        source[n > 0 ? n : 0] = '\0';
-        if (add_volume(t, n > 0 ? source : from ? from : to, to,
+        const int fd = (int)json_integer_value(json_object_get(path, "fd"));
+        char source[PATH_MAX] = "";
+        if (fd > 0 && container_bind(fd, source, sizeof source) < 0)
+            path_of(fd, source);
+        if (add_volume(t, *source ? source : from ? from : to, to,
                        json_is_true(json_object_get(path, "writable")), err) < 0)
             return -(int)err->code;
     }
@@ -645,4 +663,5 @@ void container_end(const struct task *t, struct container_end *out)
         *out = (struct container_end){ .started = at > 0, .code = code, .at = (double)at,
                                        .out_of_memory = !strcmp(memory, "true") };
     remove_container(podman, t->container);
+    container_unbind(is_ours);
 }

@@ -254,6 +254,28 @@ def test_a_step_in_a_container_has_its_files_and_volumes(job, tmp_path):
     assert (own / "f").read_text() == "here\n"
 
 
+@pytest.mark.skipif(os.getuid() != 0, reason="only root mounts")
+def test_a_folder_of_a_volume_is_what_was_opened_whatever_is_put_in_its_place(job, tmp_path):
+    own = tmp_path / "own"
+    own.mkdir()
+    own.chmod(0o777)
+    step = {"mounts": [{"path": "/workspace", "from": f"host:{own}"}], "cwd": "/workspace"}
+    a = job("until [ -e go ]; do sleep 0.05; done; cat go; echo here >f", image=IMAGE, host_files=True,
+            step=step, wait=False)
+    place = f"/run/muster-mounts/{a.keeper.pid}-"
+
+    def mounted():
+        return place in Path("/proc/self/mountinfo").read_text()
+
+    wait_for(mounted)                           # podman is given this path, not that of the volume
+    own.rename(tmp_path / "elsewhere")
+    own.symlink_to("/etc")
+    (tmp_path / "elsewhere/go").write_text("went\n")
+    a.wait()
+    assert a.text("o") == "went" and (tmp_path / "elsewhere/f").exists(), a.text()
+    assert not mounted() and not list(Path("/run/muster-mounts").glob(f"{a.keeper.pid}-*"))
+
+
 # ---------------------------------------------------------------- the table
 
 def test_an_image_that_is_nowhere_is_one_sentence(job):
