@@ -161,8 +161,11 @@ static int take_message(struct worker *w, const struct wire_header *h, const str
         say_bye(w, NULL);
         return 0;
     }
-    if (h->kind == WIRE_ASK) {          /* to stop: the only question there is */
-        trainer_stop(w->trainer);
+    /* To stop: the only question there is. It is for the one who leads, whose state is kept:
+     * another one that stopped a step earlier would let it wait in that step for good. */
+    if (h->kind == WIRE_ASK) {
+        if (w->leads)
+            trainer_stop(w->trainer);
         return 0;
     }
     OWN_JSON json_t *doc = body->n ? json_loadb(body->data, body->n, 0, NULL) : NULL;
@@ -229,7 +232,8 @@ static int call(struct worker *w, int *out_fd, int *out_beat_ms, struct err *err
 /* Until it is let in. A refusal for good, or patience at its end, is the end. */
 static int call_again(struct worker *w, int *out_fd, int *out_beat_ms, struct err *err)
 {
-    double until = clock_seconds() + (w->config->patience_ms ? w->config->patience_ms : 30000) / 1e3;
+    double until =
+        clock_seconds() + (w->config->patience_ms ? w->config->patience_ms : 30000) / 1e3;
 
     while (!atomic_load(&w->over)) {
         if (call(w, out_fd, out_beat_ms, err) == 0)
@@ -356,7 +360,8 @@ static int converse(struct worker *w, int fd, int beat_ms, struct err *err)
             poll(NULL, 0, DEAF_MS);
             worker_deaf = 0;
         }
-        struct pollfd p[2] = { { .fd = fd, .events = POLLIN }, { .fd = w->wake, .events = POLLIN } };
+        struct pollfd p[2] = { { .fd = fd, .events = POLLIN },
+                               { .fd = w->wake, .events = POLLIN } };
         poll(p, 2, beat_ms / 2);
         bool poked = p[1].revents & POLLIN;
         if (poked) {
