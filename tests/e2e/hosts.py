@@ -61,6 +61,14 @@ def free_port():
                 pass
 
 
+SLEEPS = 10_000_000 + 10 * os.getpid()      # nobody else on this machine sleeps so long
+
+
+def sleeping(seconds):
+    """How many processes do, wherever they are."""
+    return len(subprocess.run(["pgrep", "-f", f"^sleep {seconds}$"], capture_output=True).stdout.split())
+
+
 def settings(changes):
     return [word for change in changes for word in ("--set", change)]
 

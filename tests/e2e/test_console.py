@@ -1,7 +1,6 @@
 """The console in a real browser. Pictures of what was seen stay in build/screens."""
 import os
 import shutil
-import time
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,9 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 pytestmark = pytest.mark.skipif(not CHROMIUM, reason="no Chromium here")
 QUIET = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
          "--disable-background-networking", "--disable-component-update"]
-TALKER = ["sh", "-c", "for i in $(seq 60); do echo line $i of sixty; sleep 0.05; done"]
+TALKER = ["sh", "-c", "for i in $(seq 60); do echo line $i of sixty; "
+          "[ $i != 30 ] || until [ -e go ]; do sleep 0.05; done; done"]
+playwright.expect.set_options(timeout=120_000)
 
 
 @pytest.fixture(scope="module")
@@ -33,6 +34,7 @@ def screens(root):
 def page(browser, server):
     """Logged in by the link that `muster serve` prints; whatever the page throws fails the test."""
     context = browser.new_context(viewport={"width": 1200, "height": 800})
+    context.set_default_timeout(120_000)
     page = context.new_page()
     thrown = []
     page.on("pageerror", lambda e: thrown.append(str(e)))
@@ -44,15 +46,8 @@ def page(browser, server):
 
 
 def submit(server, name, command, **more):
-    server.json("POST", "/api/jobs", {"name": name, "spec": {"kind": "command", "command": command,
-                                                              **more}})
-
-
-def wait(server, name, state, seconds=30):
-    end = time.monotonic() + seconds
-    while (now := server.json("GET", f"/api/jobs/default/{name}"))["state"] != state:
-        assert time.monotonic() < end, now
-        time.sleep(0.02)
+    return server.json("POST", "/api/jobs", {"name": name, "spec": {
+        "kind": "command", "command": command, **more}})
 
 
 def test_without_the_link_nothing_is_shown(browser, server):
@@ -64,11 +59,12 @@ def test_without_the_link_nothing_is_shown(browser, server):
 
 
 def test_a_job_is_watched_live_to_its_end(page, server, screens):
-    submit(server, "talker", TALKER)
+    job = submit(server, "talker", TALKER)
     page.click("a:has-text('talker')")
     page.wait_for_selector("text=line 5 of sixty")
-    assert page.locator(".state.running").count()       # it was seen while it ran
-    page.wait_for_selector(".state.succeeded", timeout=30000)
+    page.wait_for_selector(".state.running")            # it was seen while it ran
+    (server.work(job) / "go").touch()
+    page.wait_for_selector(".state.succeeded")
     page.wait_for_selector("text=line 60 of sixty")
     page.fill("input[placeholder='Search the log']", "line 42")
     playwright.expect(page.locator(".log .line")).to_have_count(1)
@@ -85,7 +81,7 @@ def test_curves_are_drawn_of_what_a_job_reports(page, server, screens):
               ">> metrics.jsonl; done")
     for name in ("curve-1", "curve-2"):
         submit(server, name, ["sh", "-c", script])
-        wait(server, name, "succeeded")
+        server.reach(name, "succeeded")
     page.goto(f"{server.address}/#/jobs/default/curve-1")
     page.wait_for_selector(".plot canvas")
     page.screenshot(path=screens / "curves.png")
@@ -99,16 +95,16 @@ def test_curves_are_drawn_of_what_a_job_reports(page, server, screens):
 
 
 def test_cancel_and_run_again(page, server):
-    submit(server, "sleeper", ["sleep", "600"])
-    wait(server, "sleeper", "running")
+    submit(server, "sleeper", ["sleep", "6000"])
+    server.reach("sleeper", "running")
     page.goto(f"{server.address}/#/jobs/default/sleeper")
     page.click("button:has-text('Cancel')")
-    page.wait_for_selector(".state.cancelled", timeout=20000)
+    page.wait_for_selector(".state.cancelled")
     page.click("button:has-text('Run again')")
     page.wait_for_url(lambda url: not url.endswith("/sleeper"))
-    page.wait_for_selector(".state.running", timeout=20000)
+    page.wait_for_selector(".state.running")
     page.click("button:has-text('Cancel')")
-    page.wait_for_selector(".state.cancelled", timeout=20000)
+    page.wait_for_selector(".state.cancelled")
 
 
 def test_upload_and_preview(page, screens, tmp_path):
@@ -140,7 +136,7 @@ def test_the_links_token_leaves_the_browser_and_log_out_ends_the_session(page, s
     page.goto(f"{server.address}/#token={server.token}")        # the same tab: only the # changes
     page.wait_for_selector("h1:has-text('Jobs')")
     page.wait_for_selector(".trouble", state="detached")
-    assert page.url == f"{server.address}/#/jobs"
+    page.wait_for_url(f"{server.address}/#/jobs")
 
 
 def test_it_fits_a_phone_in_the_dark(browser, server, screens):
@@ -157,6 +153,7 @@ def test_the_first_paint_and_the_size(page, server):
     page.goto(f"{server.address}/#/machine")
     page.reload()
     page.wait_for_selector("h1:has-text('Machine')")
+    page.wait_for_function("performance.getEntriesByName('first-contentful-paint').length")
     paint = page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime")
     pages = [server.call("GET", at, token="") for at in ("/", "/console/app.js", "/console/app.css")]
     size = sum(len(body) for _, _, body in pages)

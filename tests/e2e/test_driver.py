@@ -14,7 +14,7 @@ from pathlib import Path
 
 import joblog
 import pytest
-from hosts import wait_for
+from hosts import SLEEPS, sleeping, wait_for
 
 
 class Attempt:
@@ -242,14 +242,6 @@ def test_200_mb_of_output_neither_fill_memory_nor_stall(job):
 
 
 # ---------------------------------------------------------------- how it ends
-
-SLEEPS = 10_000_000 + 10 * os.getpid()      # nobody else on this machine sleeps so long
-
-
-def sleeping(seconds):
-    """How many processes do, wherever they are."""
-    return len(subprocess.run(["pgrep", "-f", f"^sleep {seconds}$"], capture_output=True).stdout.split())
-
 
 def test_a_killed_keeper_takes_all_processes_with_it(job):
     seconds = SLEEPS + 1
