@@ -1,4 +1,5 @@
-/* drivers/sandbox_int.h - the parts of a sandbox: its file system, its filter, and process trees without one */
+/* drivers/sandbox_int.h - the parts of a sandbox: its file system, its filter, and process trees
+ * without one */
 #ifndef MUSTER_DRIVERS_SANDBOX_INT_H
 #define MUSTER_DRIVERS_SANDBOX_INT_H
 
