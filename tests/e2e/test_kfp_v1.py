@@ -118,6 +118,15 @@ def test_recurring_runs_begin_by_the_clock(seen):
     assert seen["jobs"] == ["cron", "often"]
 
 
+def test_every_call_of_the_api_was_made(seen):
+    assert seen["never called"] == []
+    assert seen["from a bucket"] == ["from a bucket", "again", 2] and seen["packed"] == "Succeeded"
+
+
+def test_the_commands_of_kfp_do_the_same(seen):
+    assert seen["commands"] == [True, True, True, "Succeeded", True, True]
+
+
 def test_the_command_line_of_kfp_uploads_and_lists(seen, served, tmp_path):
     (tmp_path / "hello.yaml").write_text(
         "apiVersion: argoproj.io/v1alpha1\nkind: Workflow\nmetadata: {generateName: hello-}\n"

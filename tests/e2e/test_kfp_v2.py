@@ -149,6 +149,16 @@ def test_pipelines_that_the_sdk_compiled_are_uploaded_and_run(seen, served):
     assert "pipelineInfo" in old["pipeline_runtime"]["pipeline_manifest"]
 
 
+def test_every_call_of_the_api_was_made(seen):
+    """But those for Kubeflow's own parts."""
+    assert seen["never called"] == [
+        "auth_service_authorize", "dummy_filter_service_get_filter",
+        "report_service_report_scheduled_workflow", "report_service_report_workflow",
+        "visualization_service_create_visualization_v1"]
+    assert seen["services"] == ["not for long", "Workflow", "One", "better", True]
+    assert seen["old names"] == ["DISABLE", "ENABLE", 404] and seen["retried"] == "FAILED"
+
+
 @with_sdk
 def test_the_command_line_of_kfp_uploads_and_lists(served, folder, seen):
     kfp = [PYTHON.parent / "kfp", "--endpoint", served.url, "--output", "json"]

@@ -5,6 +5,7 @@
 FOLDER is for what is compiled; a step of one pipeline fails until the file FLAG is there.
 """
 import base64
+import contextlib
 import io
 import json
 import logging
@@ -12,10 +13,12 @@ import os
 import sys
 import tarfile
 import time
+import urllib.request
 
 import kfp
 import kfp_server_api
 from kfp import components, dsl
+from kfp.cli.cli import main
 from kubernetes.client import V1HostPathVolumeSource, V1Volume, V1VolumeMount
 
 FOLDER, FLAG = sys.argv[1:]
@@ -24,6 +27,33 @@ seen = {}
 logging.disable(logging.CRITICAL)
 # Text of links and progress of the SDK is not of interest.
 sys.stdout, out = sys.stderr, sys.stdout
+
+
+def recorded():
+    """Notes which calls of the API are made; all that its client knows, and those."""
+    known, made, end = set(), set(), "_with_http_info"
+
+    def noting(name, call):
+        def noted(*args, **kw):
+            made.add(name)
+            return call(*args, **kw)
+        return noted
+    for service in (s for s in vars(kfp_server_api).values() if isinstance(s, type)):
+        for name in (n for n in list(vars(service)) if n.endswith(end)):
+            known.add(name[:-len(end)])
+            setattr(service, name, noting(name[:-len(end)], getattr(service, name)))
+    return known, made
+
+
+def bucket(path):
+    """The package as an object of the server: its gs:// address."""
+    def post(at, body, kind):
+        urllib.request.urlopen(urllib.request.Request(
+            f"{os.environ['KF_PIPELINES_ENDPOINT']}{at}", body, {"Content-Type": kind})).close()
+    post("/storage/v1/b?project=default", b'{"name": "packages"}', "application/json")
+    with open(path, "rb") as f:
+        post("/upload/storage/v1/b/packages/o?uploadType=media&name=p.yaml", f.read(), "text/plain")
+    return "gs://packages/p.yaml"
 
 
 def shell(name, text, *args, **outputs):
@@ -133,6 +163,14 @@ def catalog(c):
     seen["pages"] = [pages, page.total_size]
     seen["substring"] = [p.name for p in c.list_pipelines(filter=json.dumps({"predicates": [
         {"op": "IS_SUBSTRING", "key": "name", "string_value": "EATUR"}]})).pipelines]
+    url = {"pipeline_url": bucket(package(short, ".yaml"))}
+    stored = c.pipelines.create_pipeline({"name": "from a bucket", "url": url})
+    again = c.pipelines.create_pipeline_version({
+        "name": "again", "package_url": url, "resource_references": [
+            {"key": {"type": "PIPELINE", "id": stored.id}, "relationship": "OWNER"}]})
+    seen["from a bucket"] = [stored.name, again.name,
+                             c.list_pipeline_versions(stored.id).total_size]
+    c.delete_pipeline(stored.id)
     c.delete_pipeline_version(v.id)
     seen["version gone"] = refused(c.pipelines.get_pipeline_version, v.id)[0]
     c.delete_pipeline(b.id)
@@ -227,6 +265,9 @@ def ends(c, e):
     sent = c.create_run_from_pipeline_func(short, arguments={"word": "direct"},
                                            experiment_name="first")
     seen["direct"] = until(c, sent.run_id).run.status
+    sent = c.create_run_from_pipeline_package(package(short), {"word": "packed"},
+                                              experiment_name="first")
+    seen["packed"] = until(c, sent.run_id).run.status
     failing = c.run_pipeline(e.id, "fails", pipeline_package_path=package(flag))
     done = until(c, failing.id)
     before = [n for n in nodes(done) if n["displayName"] == "before"][0]
@@ -283,6 +324,30 @@ def recurring(c, e):
     seen["job gone"] = refused(c.get_recurring_run, cron.id)[0]
 
 
+def commands(c):
+    """Those of the command line that talk to a server."""
+    def kfp(*words):
+        sys.argv = ["kfp", "--endpoint", os.environ["KF_PIPELINES_ENDPOINT"], *words]
+        with contextlib.redirect_stdout(io.StringIO()) as said:
+            try:
+                main()
+            except SystemExit as e:
+                if e.code:
+                    raise SystemExit(f"kfp {words}: exit {e.code}: {said.getvalue()}") from e
+        return said.getvalue()
+    text = kfp("pipeline", "upload", "-p", "by hand", package(short, ".yaml"))
+    p = c.get_pipeline_id("by hand")
+    kfp("experiment", "create", "of the command line")
+    kfp("run", "submit", "-e", "of the command line", "-r", "submitted", "-p", p, "word=typed")
+    (run,) = [r for r in c.list_runs(page_size=100, sort_by="created_at desc").runs
+              if r.name == "submitted"]
+    seen["commands"] = [p in text, p in kfp("pipeline", "list"),
+                        "of the command line" in kfp("experiment", "list"),
+                        until(c, run.id).run.status, run.id in kfp("run", "list"),
+                        run.id in kfp("run", "get", run.id)]
+
+
+known, made = recorded()
 client = kfp.Client()
 seen["healthz"] = client.get_kfp_healthz().multi_user
 pipeline = catalog(client)
@@ -290,4 +355,6 @@ experiment = experiments(client)
 runs(client, experiment, pipeline)
 ends(client, experiment)
 recurring(client, experiment)
+commands(client)
+seen["never called"] = sorted(known - made)
 json.dump(seen, out, default=str)

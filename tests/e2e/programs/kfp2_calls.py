@@ -9,6 +9,7 @@ import logging
 import os
 import sys
 import time
+import urllib.request
 
 import kfp_server_api
 from kfp import client as kfp_client
@@ -18,6 +19,33 @@ FOLDER = sys.argv[1]
 seen = {}
 logging.disable(logging.CRITICAL)
 sys.stdout, out = sys.stderr, sys.stdout
+
+
+def recorded():
+    """Notes which calls of the API are made; all that its client knows, and those."""
+    known, made, end = set(), set(), "_with_http_info"
+
+    def noting(name, call):
+        def noted(*args, **kw):
+            made.add(name)
+            return call(*args, **kw)
+        return noted
+    for service in (s for s in vars(kfp_server_api).values() if isinstance(s, type)):
+        for name in (n for n in list(vars(service)) if n.endswith(end)):
+            known.add(name[:-len(end)])
+            setattr(service, name, noting(name[:-len(end)], getattr(service, name)))
+    return known, made
+
+
+def bucket(path):
+    """The package as an object of the server: its gs:// address."""
+    def post(at, body, kind):
+        urllib.request.urlopen(urllib.request.Request(
+            f"{os.environ['KF_PIPELINES_ENDPOINT']}{at}", body, {"Content-Type": kind})).close()
+    post("/storage/v1/b?project=default", b'{"name": "packages"}', "application/json")
+    with open(path, "rb") as f:
+        post("/upload/storage/v1/b/packages/o?uploadType=media&name=p.yaml", f.read(), "text/plain")
+    return "gs://packages/p.yaml"
 
 
 def refused(call, *args, **kw):
@@ -122,6 +150,11 @@ def runs(c, e, hello, loop, endless):
     done = wait(c, long.run_id)
     seen["terminated"] = [done.state, done.error.code, done.error.message]
     seen["terminated twice"] = refused(c.terminate_run, long.run_id)[0]
+    c._run_api.run_service_retry_run(long.run_id)
+    while c.get_run(long.run_id).state != "RUNNING":
+        time.sleep(0.01)
+    c.terminate_run(long.run_id)
+    seen["retried"] = wait(c, long.run_id).state
     c.archive_run(made.run_id)
     seen["run archived"] = c.get_run(made.run_id).storage_state
     seen["archived runs"] = [r.display_name for r in c.list_runs(
@@ -200,6 +233,34 @@ def recurring(c, e, hello):
     seen["recurring gone"] = refused(c.get_recurring_run, cron.recurring_run_id)[0]
 
 
+def services(c):
+    """Calls that the API's client has and the SDK does not use, or under older names."""
+    api, url = c._pipelines_api, {"pipeline_url": bucket(file("hello"))}
+    empty = api.pipeline_service_create_pipeline({"display_name": "in parts"})
+    changed = api.pipeline_service_update_pipeline(empty.pipeline_id, {
+        "display_name": "in parts", "description": "not for long"})
+    v = api.pipeline_service_create_pipeline_version(
+        empty.pipeline_id, {"display_name": "one", "package_url": url})
+    renamed = api.pipeline_service_update_pipeline_version(
+        empty.pipeline_id, v.pipeline_version_id, {"display_name": "One", "description": "better"})
+    both = api.pipeline_service_create_pipeline_and_version({
+        "pipeline": {"display_name": "both"}, "pipeline_version": {"package_url": url}})
+    found = api.pipeline_service_get_pipeline_by_name(both.name)
+    seen["services"] = [changed.description, v.pipeline_spec["kind"], renamed.display_name,
+                        renamed.description, found.pipeline_id == both.pipeline_id]
+    first = c.get_experiment(experiment_name="first").experiment_id
+    job = c.create_recurring_run(first, "old names", cron_expression="0 0 9 * * *",
+                                 pipeline_id=empty.pipeline_id,
+                                 version_id=v.pipeline_version_id).recurring_run_id
+    modes = []
+    for change in (c.disable_job, c.enable_job):
+        change(job)
+        modes.append(c.get_recurring_run(job).mode)
+    c.delete_job(job)
+    seen["old names"] = [*modes, refused(c.get_recurring_run, job)[0]]
+
+
+known, made = recorded()
 client = kfp_client.Client()
 seen["healthz"] = client.get_kfp_healthz().multi_user
 first, second, third = catalog(client)
@@ -207,4 +268,6 @@ experiment = experiments(client)
 runs(client, experiment, first, second, third)
 recurring(client, experiment, first)
 packages(client, experiment)
+services(client)
+seen["never called"] = sorted(known - made)
 json.dump(seen, out, default=str)
