@@ -37,7 +37,7 @@
 /* What the terminal can take. Colour needs a terminal, a TERM other than "dumb", no NO_COLOR. */
 struct cli {
     int out_is_terminal, err_is_terminal;
-    int color_out, color_err;
+    int color_err;
     int exit_code;      /* set by a command: main ends with it in place of the error's own */
 };
 

@@ -143,7 +143,6 @@ static struct cli look_at_terminal(void)
     int may_color = term && strcmp(term, "dumb") && !(no && *no);
     struct cli cli = { .out_is_terminal = isatty(STDOUT_FILENO),
                        .err_is_terminal = isatty(STDERR_FILENO) };
-    cli.color_out = may_color && cli.out_is_terminal;
     cli.color_err = may_color && cli.err_is_terminal;
     return cli;
 }

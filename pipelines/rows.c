@@ -12,11 +12,11 @@
 
 enum { LIST_DEFAULT = 20, LIST_MAX = 1000, PREDICATES_MAX = 20, VALUES_MAX = 200 };
 
-const struct rows_kind rows_pipelines = { "pipelines", "pipeline", NULL, true };
-const struct rows_kind rows_versions = { "pipeline_versions", "version", "pipeline", true };
-const struct rows_kind rows_experiments = { "experiments", "experiment", NULL, true };
-const struct rows_kind rows_runs = { "runs", "run", "experiment", false };
-const struct rows_kind rows_recurring = { "recurring", "recurring run", "experiment", false };
+const struct rows_kind rows_pipelines = { "pipelines", "pipeline", NULL };
+const struct rows_kind rows_versions = { "pipeline_versions", "version", "pipeline" };
+const struct rows_kind rows_experiments = { "experiments", "experiment", NULL };
+const struct rows_kind rows_runs = { "runs", "run", "experiment" };
+const struct rows_kind rows_recurring = { "recurring", "recurring run", "experiment" };
 
 #define TABLE(name)                                                                              \
     "CREATE TABLE " name " (seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, "    \

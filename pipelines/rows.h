@@ -25,7 +25,6 @@ struct rows_kind {
     const char *table;
     const char *what;           /* "pipeline": for messages */
     const char *parent;         /* the key of the document that is the column: "experiment"; NULL */
-    bool unique;                /* names are, in their project and parent */
 };
 extern const struct rows_kind rows_pipelines, rows_versions, rows_experiments, rows_runs,
     rows_recurring;

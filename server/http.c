@@ -447,7 +447,6 @@ int http_start(struct server *s, const struct http_config *config,
         return err_set(err, ERR_NOMEM, "no memory for the server");
     h->server = s;
     h->config = *config;
-    h->protocols = protocols;
     fill_defaults(&h->config);
     pthread_mutex_init(&h->lock, NULL);
     pthread_mutex_init(&h->pool_lock, NULL);

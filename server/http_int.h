@@ -184,7 +184,6 @@ struct http {
     char *tls_cert, *tls_key;
     void *tls;
     struct router *router;
-    const struct protocol *const *protocols;
     struct loop *loops;
     int n_loops, n_started, next_loop;
     atomic_bool draining, stopping;
