@@ -214,16 +214,18 @@ int act_cancel(struct queue *q, double now, struct err *err)
     for (int i = 0; i < q->live.n; i++) {
         struct entry *e = q->live.at[i];
         struct err none = { 0 };
-        if (e->state != JOB_CANCELLING || e->stopped || e->starting || now < e->not_before)
+        if (e->state != JOB_CANCELLING || e->starting || now < e->not_before)
             continue;
         if (path_of(q, e, dir, err) < 0)
             return -(int)err->code;
-        if (q->config.driver->stop(dir, GRACE_MS, &none) < 0) {
+        if (!e->stopped && q->config.driver->stop(dir, GRACE_MS, &none) < 0) {
+            snprintf(q->trouble, sizeof q->trouble, "cancelling a job: %.300s", none.text);
             e->not_before = now + AGAIN_S;
             continue;
         }
         e->stopped = true;
-        /* One that was never started has nobody to tell how it ended. */
+        /* One that was never started, or whose start came to nothing, has nobody to tell how it
+         * ended. */
         if (e->phase == RUN_NOT_STARTED && !e->asked) {
             struct run_state run = { .phase = RUN_ENDED, .code = -1 };
             snprintf(run.reason, sizeof run.reason, "cancelled before it ran");

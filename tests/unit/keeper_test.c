@@ -334,7 +334,10 @@ static void a_stop_before_the_start_holds(void **state)
 {
     (void)state;
     struct err err = { 0 };
+    char none[160];
     set_up();
+    snprintf(none, sizeof none, "%s/of a job/that never began", dir);
+    assert_ok(driver_local.stop(none, 0, &err));
     assert_ok(driver_local.stop(dir, 0, &err));
     assert_int_equal(look().phase, RUN_NOT_STARTED);
     start(command("echo ran"));

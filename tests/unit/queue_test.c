@@ -326,6 +326,28 @@ static void cancel_ends_what_waits_and_stops_what_runs(void **state)
     end(&f);
 }
 
+static void one_whose_start_came_to_nothing_is_cancelled_too(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct err err = { 0 };
+    begin(&f);
+    submit(&f, "a", "{\"resources\": {\"cpu\": 2}}");
+    until(&f, "a", "running");
+    ends(&f, "a", 1, (struct run_state){ .phase = RUN_PREPARING });
+    assert_ok(jobs_cancel(&f.server, "p", "a", "me", &err));
+    until(&f, "a", "cancelling");
+    for (int i = 0; i < 10000 && !attempt(&f, "a", 1)->stops; i++)
+        usleep(1000);
+    assert_int_equal(attempt(&f, "a", 1)->stops, 1);
+    ends(&f, "a", 1, (struct run_state){ .phase = RUN_NOT_STARTED });
+    ahead = 2;
+    queue_wake(f.server.queue);
+    until(&f, "a", "cancelled");
+    ahead = 0;
+    end(&f);
+}
+
 static void a_new_server_adopts_ends_and_starts_what_is_there(void **state)
 {
     (void)state;
@@ -579,6 +601,7 @@ static void retries_without_a_pause_do_not_spin(void **state)
 CHECK_MAIN(a_job_is_started_runs_and_ends, a_failed_attempt_is_begun_again_after_its_pause,
            what_can_never_fit_and_what_cannot_be_started_fail_with_a_sentence,
            cancel_ends_what_waits_and_stops_what_runs,
+           one_whose_start_came_to_nothing_is_cancelled_too,
            a_new_server_adopts_ends_and_starts_what_is_there,
            the_files_of_a_job_that_is_gone_are_removed_at_the_next_start,
            elastic_jobs_share_the_machine_without_a_restart,
