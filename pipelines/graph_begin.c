@@ -66,6 +66,25 @@ static int task_when(const struct scope *s, const struct task *k, const json_t *
     return 0;
 }
 
+/* ------------------------------------------------------------ how many */
+
+static const char TOO_MANY[] = "the run would have more than 500,000 nodes, which is the most";
+
+static int nodes_within(const struct tmpl *t)
+{
+    return t->n + t->n_groups;
+}
+
+/* What a dag or a loop is going to have is counted when it begins: those that have begun at the limit
+ * could make many times as many, were each to find out for itself. Once something did not fit, nothing
+ * more does. */
+static bool nodes_promise(struct run_graph *g, int n)
+{
+    bool fits = n <= GRAPH_NODES_MAX - g->promised;
+    g->promised = fits ? g->promised + n : GRAPH_NODES_MAX;
+    return fits;
+}
+
 /* ------------------------------------------------------------ one instance */
 
 /* One run of a task: the whole of it, or an iteration of its loop. */
@@ -94,9 +113,8 @@ static struct vertex *instance_begin(struct run_graph *g, struct vertex *dag, in
     if (dag->depth + 1 > GRAPH_DEPTH_MAX)
         return task_over(g, parent, name, dag, slot, index, NODE_ERROR,
                          "templates are nested deeper than 100: does a `when` end the recursion?");
-    if (g->n >= GRAPH_NODES_MAX)
-        return task_over(g, parent, name, dag, slot, index, NODE_ERROR,
-                         "the run has 500,000 nodes, which is the most");
+    if (!nodes_promise(g, !!k->tmpl->retry + nodes_within(k->tmpl)))
+        return task_over(g, parent, name, dag, slot, index, NODE_ERROR, TOO_MANY);
     return template_enter(g, parent, name, dag, slot, index, k->tmpl, TAKE(inputs));
 }
 
@@ -240,6 +258,10 @@ static void loop_task(struct run_graph *g, struct vertex *dag, int slot, struct 
         task_over(g, parent, name, dag, slot, -1, NODE_SKIPPED, why.data);
         return;
     }
+    if (!nodes_promise(g, 1)) {         /* before its items are made, which is most of the work */
+        task_over(g, parent, name, dag, slot, -1, NODE_ERROR, TOO_MANY);
+        return;
+    }
     if (loop_items(&s, k->loop, &items, &err) < 0) {
         task_over(g, parent, name, dag, slot, -1, NODE_ERROR, err.text);
         return;
@@ -249,6 +271,10 @@ static void loop_task(struct run_graph *g, struct vertex *dag, int slot, struct 
                                      "Skipped, empty params");
         if (v && g->ir)         /* what is collected from it are empty lists */
             vertex_outputs(v, loop_outputs(g, v));
+        return;
+    }
+    if (!nodes_promise(g, (int)json_array_size(items))) {
+        task_over(g, parent, name, dag, slot, -1, NODE_ERROR, TOO_MANY);
         return;
     }
     struct vertex *group = task_vertex(g, parent, name, NODE_TASK_GROUP, dag, slot, -1);
@@ -508,8 +534,8 @@ void retry_ended(struct run_graph *g, struct vertex *v, struct vertex *attempt)
         vertex_end(g, v, NODE_ERROR, err.text);
     else if (!is)
         vertex_end(g, v, p, "retryStrategy.expression evaluated to false");
-    else if (g->n >= GRAPH_NODES_MAX)
-        vertex_end(g, v, NODE_ERROR, "the run has 500,000 nodes, which is the most");
+    else if (!nodes_promise(g, 1 + nodes_within(v->tmpl)))
+        vertex_end(g, v, NODE_ERROR, TOO_MANY);
     else
         retry_attempt(g, v, wait > 0 ? g->now + wait : 0);
 }

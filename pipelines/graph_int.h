@@ -153,6 +153,7 @@ struct run_graph {
     int n_templates;
     struct vertex **nodes, **table;
     int n, nodes_cap;
+    int promised;               /* nodes of all dags and loops that have begun, whether there yet or not */
     size_t table_size;
     struct vertex *root, *exit;
     struct list lists[PLACE_PLACES];

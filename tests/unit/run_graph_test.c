@@ -503,6 +503,22 @@ static void nested_loops_and_dags_end_as_a_whole(void **state)
         "\"[[\\\"a\\\",\\\"b\\\"],[\\\"c\\\",\\\"d\\\"]]\"");
 }
 
+/* A few hundred bytes ask for 10^12 nodes: what does not fit is not begun. */
+static void loops_in_loops_end_at_the_most_that_a_run_has(void **state)
+{
+    PLAY(p);
+    (void)state;
+    play_of(&p, "argo", "", J(
+        "main": {"dag": {"tasks": [{"name": "l", "template": "b", "loop": {"sequence": {"count": "100"}}}]}},
+        "b": {"dag": {"tasks": [{"name": "l", "template": "c",
+            "loop": {"sequence": {"count": "100000"}}}]}},
+        "c": {"dag": {"tasks": [{"name": "l", "template": "d",
+            "loop": {"sequence": {"count": "100000"}}}]}},
+        "d": {"step": {}}), "{}");
+    assert_true(run_graph_count(p.g) <= 500000 + 10);
+    assert_non_null(strstr(node(&p, "main.l(99:99).l")->message, "more than 500,000 nodes"));
+}
+
 static void a_loop_fails_when_all_have_ended(void **state)
 {
     PLAY(p);
@@ -696,7 +712,7 @@ CHECK_MAIN(an_exit_handler_of_a_task_runs_however_it_ended_and_decides_nothing,
            a_config_map_that_a_step_made_or_changed_is_read_from_then_on,
            outputs_with_a_global_name_are_known_to_all, loops_run_over_items_and_gather_outputs,
            a_loop_of_which_all_is_skipped_gives_empty_lists, sequences_count_up_and_down,
-           nested_loops_and_dags_end_as_a_whole,
+           nested_loops_and_dags_end_as_a_whole, loops_in_loops_end_at_the_most_that_a_run_has,
            a_loop_fails_when_all_have_ended, parallelism_of_run_template_and_loop_is_kept,
            templates_call_themselves_until_a_when_ends_it,
            kfp_values_are_typed_and_conditions_see_inputs,
