@@ -415,7 +415,9 @@ static int signal_keeper(const char *dir, int signal)
 
 static int stop(const char *dir, int grace_ms, struct err *err)
 {
-    if (mkdir(dir, 0700) < 0 && errno != EEXIST)
+    if (mkdir(dir, 0700) < 0 && errno == ENOENT)
+        return 0;               /* its job has no directory yet: nothing was ever started */
+    if (access(dir, F_OK) < 0)
         return err_set(err, ERR_IO, "%s: %s", dir, strerror(errno));
     OWN_JSON json_t *doc = json_pack("{s:i}", "grace_ms", grace_ms);
     /* The file first: a keeper that has not yet come to listen for signals finds it. One that runs
