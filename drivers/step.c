@@ -73,6 +73,15 @@ static int check_path(const char *list, size_t i, const json_t *item, struct err
     return 0;
 }
 
+static int check_mode(size_t i, const json_t *item, struct err *err)
+{
+    const json_t *mode = json_object_get(item, "mode");
+    json_int_t n = json_integer_value(mode);
+
+    return mode && (!json_is_integer(mode) || n < 1 || n > 0777)
+               ? err_set(err, ERR_INVALID, "step.files[%zu].mode: takes the rights of a file", i) : 0;
+}
+
 static int check_source(size_t i, const json_t *item, struct err *err)
 {
     const char *from = text_at(item, "from"), *sub = text_at(item, "sub");
@@ -104,7 +113,7 @@ int step_check(const json_t *step, struct err *err)
         return err_set(err, ERR_INVALID, "step: more than %d files or %d mounts", STEP_FILES_MAX,
                        STEP_MOUNTS_MAX);
     json_array_foreach((json_t *)files, i, item)
-        if (check_path("files", i, item, err) < 0)
+        if (check_path("files", i, item, err) < 0 || check_mode(i, item, err) < 0)
             return -(int)err->code;
     json_array_foreach((json_t *)outputs, i, item)
         if (check_path("outputs", i, item, err) < 0)
@@ -364,9 +373,9 @@ static int copy_all(int from, int to)
     return (int)n;
 }
 
-/* A new file in `dir`: `text`, or else the content of `staged`. Whatever has its name goes. A text
- * may be a script that is run by its name (`sh -c FILE`). */
-static int put_new(int dir, const char *name, const char *text, const char *staged,
+/* A new file in `dir`: `text`, or else the content of `staged`. Whatever has its name goes. Where
+ * `mode` is 0, a text may be a script that is run by its name (`sh -c FILE`). */
+static int put_new(int dir, const char *name, const char *text, const char *staged, mode_t mode,
                    struct err *err)
 {
     OWN_FD int from = text ? -1 : open(staged, O_RDONLY | O_CLOEXEC);
@@ -376,7 +385,7 @@ static int put_new(int dir, const char *name, const char *text, const char *stag
     OWN_FD int fd = openat(dir, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0700);
     errno = fd < 0 || (!text && from < 0) ? errno : ENOSPC;
     if (fd < 0 || (text ? write(fd, text, n) != (ssize_t)n : from < 0 || copy_all(from, fd) < 0) ||
-        fchmod(fd, text ? 0755 : 0644) < 0)
+        fchmod(fd, mode ? mode : text ? 0755 : 0644) < 0)
         return err_set(err, ERR_IO, "%s: %s", name, strerror(errno));
     give_to_job(fd, "");
     return 0;
@@ -465,7 +474,7 @@ static int put_secret(const struct setup *s, size_t i, const char *path, const c
         return err_set(err, ERR_IO, "%s: %s", path, strerror(errno));
     OWN_FD int fd = open(dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     snprintf(name, sizeof name, "%zu", i);
-    if (put_new(fd, name, text, NULL, err) < 0)
+    if (put_new(fd, name, text, NULL, 0, err) < 0)
         return -(int)err->code;
     snprintf(dir + strlen(dir), 32, "/%zu", i);
     task_expose_at(s->t, dir, path, false);
@@ -476,6 +485,7 @@ static int put_file(const struct setup *s, task_step *run, void *arg, size_t i, 
                     struct err *err)
 {
     const char *path = text_at(item, "path"), *text = text_at(item, "text");
+    mode_t mode = (mode_t)json_integer_value(json_object_get(item, "mode"));
     char dir[PATH_MAX], name[32], staged[PATH_MAX];
 
     if (text_at(item, "secret"))
@@ -486,13 +496,14 @@ static int put_file(const struct setup *s, task_step *run, void *arg, size_t i, 
         return put_dir(s, run, arg, i, staged, path, err);
     if (is_below(path, "/tmp")) {
         OWN_FD int parent = open_parent(s, path, err);
-        return parent < 0 ? parent : put_new(parent, strrchr(path, '/') + 1, text, staged, err);
+        return parent < 0 ? parent : put_new(parent, strrchr(path, '/') + 1, text, staged,
+                                                     mode, err);
     }
     if (make_dir(s, "files", 0755, dir, err) < 0)
         return -(int)err->code;
     OWN_FD int parent = open(dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     snprintf(name, sizeof name, "%zu", i);
-    if (put_new(parent, name, text, staged, err) < 0)
+    if (put_new(parent, name, text, staged, mode, err) < 0)
         return -(int)err->code;
     if (snprintf(dir + strlen(dir), sizeof dir - strlen(dir), "/%zu", i) >= 32)
         return err_set(err, ERR_INVALID, "%s: the path is too long", path);
@@ -514,9 +525,9 @@ static int put_output(const struct setup *s, const char *dir, const char *path, 
     if (snprintf(file, sizeof file, "%s/%s", dir, name) >= PATH_MAX)
         return err_set(err, ERR_INVALID, "%s: the path is too long", path);
     OWN_FD int in = open(dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (put_new(in, name, "", NULL, err) < 0)
+    if (put_new(in, name, "", NULL, 0666, err) < 0)
         return -(int)err->code;
-    if (fchmodat(in, name, 0666, 0) < 0 || utimensat(in, name, never, 0) < 0)
+    if (utimensat(in, name, never, 0) < 0)
         return err_set(err, ERR_IO, "%s: %s", file, strerror(errno));
     task_expose_at(s->t, file, path, true);
     return 0;

@@ -390,7 +390,7 @@ static int put_run_artifacts(struct argo *c, const char *start)
     for (const struct value *v = c->artifacts; v; v = v->next) {
         json_t *from;
         if (argo_check_map(c, v, ARGO_ARTIFACT) < 0 || argo_name(c, v, true, &name) < 0 ||
-            argo_artifact_source(c, v, &from) < 0)
+            argo_refuse_mode(c, v) < 0 || argo_artifact_source(c, v, &from) < 0)
             return -(int)c->err->code;
         OWN_JSON json_t *source = from;
         if (!json_object_get(source, "raw") && !json_object_get(source, "uri"))

@@ -127,6 +127,8 @@ int argo_put_inputs(struct argo *c, json_t *body, const struct value *t);
 int argo_put_outputs(struct argo *c, json_t *body, const struct value *t);
 /* Where an artifact comes from, as an ARTREF; *out is NULL when nothing is said. */
 int argo_artifact_source(struct argo *c, const struct value *a, json_t **out);
+/* What an artifact that is given or left cannot say. */
+int argo_refuse_mode(struct argo *c, const struct value *a);
 /* {"name", "key", "optional"?} of a secretKeyRef or configMapKeyRef. */
 int argo_key_ref(struct argo *c, const struct value *ref, json_t **out);
 

@@ -86,7 +86,7 @@ static const struct refusal value_from_refused[] = {
 static const struct refusal artifact_refused[] = {
     NOT_REACHED("artifactory"), NOT_REACHED("azure"), NOT_REACHED("git"), NOT_REACHED("hdfs"),
     NOT_REACHED("oss"), NOT_REACHED("plugin"),
-    { "mode", "an input is put there with the rights 0644; chmod a copy of it" },
+    { "recurseMode", "a mode is for a file; a directory has the rights that it was left with" },
     { "subPath", "an artifact is handed on whole; take the part in the step" },
     { NULL, NULL },
 };
@@ -161,8 +161,8 @@ static const struct keys tables[ARGO_MAPS] = {
     [ARGO_PARAMETER] = { "default description enum globalName name value valueFrom", "", none },
     [ARGO_VALUE_FROM] = { "configMapKeyRef default expression jsonPath parameter path supplied", "",
         value_from_refused },
-    [ARGO_ARTIFACT] = { "archive artifactGC from fromExpression gcs globalName http name "
-        "optional path raw s3", "archiveLogs deleted recurseMode", artifact_refused },
+    [ARGO_ARTIFACT] = { "archive artifactGC from fromExpression gcs globalName http mode "
+        "name optional path raw s3", "archiveLogs deleted", artifact_refused },
     [ARGO_ENV] = { "name value valueFrom", "", none },
     [ARGO_ENV_SOURCE] = { "configMapKeyRef fieldRef secretKeyRef", "", env_source_refused },
     [ARGO_ENV_FROM_VALUE] = { "configMapRef prefix secretRef", "", none },

@@ -40,7 +40,8 @@ static int put_artifacts(struct argo *c, json_t *object, const struct value *fir
         bool optional = false;
         json_t *source;
         if (argo_check_map(c, v, ARGO_ARTIFACT) < 0 || argo_name(c, v, true, &name) < 0 ||
-            argo_bool(c, v, "optional", &optional) < 0 || argo_artifact_source(c, v, &source) < 0)
+            argo_bool(c, v, "optional", &optional) < 0 || argo_refuse_mode(c, v) < 0 ||
+            argo_artifact_source(c, v, &source) < 0)
             return -(int)c->err->code;
         if (!source && optional)
             continue;

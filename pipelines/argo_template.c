@@ -217,6 +217,30 @@ static int put_archive(struct argo *c, json_t *a, const struct value *v)
     return 0;
 }
 
+int argo_refuse_mode(struct argo *c, const struct value *a)
+{
+    const struct value *mode = argo_get(a, "mode");
+    return mode ? argo_refuse(c, mode, "is for an input of a template: who reads a file says which "
+                              "rights it has there") : 0;
+}
+
+/* The rights of a file: 0755, which YAML 1.1 takes as octal, or the same number as others write it. */
+static int put_mode(struct argo *c, json_t *a, const struct value *v)
+{
+    const struct value *mode = argo_get(v, "mode");
+    char *end = NULL;
+
+    if (!mode)
+        return 0;
+    const char *text = mode->kind == VALUE_SCALAR ? mode->text : "";
+    bool octal = text[0] == '0' && text[1] == 'o';
+    unsigned long n = strtoul(text + (octal ? 2 : 0), &end, octal || text[0] == '0' ? 8 : 10);
+    if (!*text || text[0] == '-' || *end || n < 1 || n > 0777)
+        return argo_refuse(c, mode, "must be the rights of a file, such as 0755");
+    argo_put(c, a, "mode", json_integer((json_int_t)n));
+    return 0;
+}
+
 static int put_artifact(struct argo *c, json_t *list, const struct value *v, bool output)
 {
     const struct value *path = argo_get(v, "path"), *s3 = argo_get(v, "s3");
@@ -230,7 +254,8 @@ static int put_artifact(struct argo *c, json_t *list, const struct value *v, boo
         return -(int)c->err->code;
     json_t *a = json_pack("{s:s}", "name", name);
     argo_put_item(c, list, a);
-    if (argo_put_value(c, a, "path", path) < 0 || put_archive(c, a, v) < 0 ||
+    if ((output ? argo_refuse_mode(c, v) : put_mode(c, a, v)) < 0 ||
+        argo_put_value(c, a, "path", path) < 0 || put_archive(c, a, v) < 0 ||
         argo_put_text(c, a, "global", argo_get(v, "globalName")) < 0)
         return -(int)c->err->code;
     if (optional)

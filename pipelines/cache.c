@@ -96,9 +96,10 @@ bool step_cache_key(const json_t *order, const char *image_digest, char out[SHA2
             json_object_set(doc, taken[i], json_object_get(step, taken[i]));
     for (size_t i = 0; i < json_array_size(json_object_get(inputs, "artifacts")); i++) {
         const json_t *a = json_array_get(json_object_get(inputs, "artifacts"), i);
-        json_array_append_new(arts, json_pack("{s:O?, s:O?, s:o?}", "name",
+        json_array_append_new(arts, json_pack("{s:O?, s:O?, s:O*, s:o?}", "name",
                                               json_object_get(a, "name"), "path",
-                                              json_object_get(a, "path"), "value",
+                                              json_object_get(a, "path"), "mode",
+                                              json_object_get(a, "mode"), "value",
                                               art_digest(json_object_get(a, "value"))));
     }
     json_object_set(doc, "artifacts", arts);

@@ -34,7 +34,7 @@
  *   inputs       {parameters: [{name, default?: VALUE, type?, enum?: [text],
  *                              config?: {name: VALUE, key, optional?}}],
  *                 artifacts: [{name, path?, optional?, raw?: VALUE, uri?: VALUE, type?,
- *                              archive?: false}]}
+ *                              archive?: false, mode?: n (rights of the file)}]}
  *   outputs      {parameters: [{name, path | value: VALUE | first: [VALUE] | json_path |
  *                              supplied: true, default?, type?, global?: name}],
  *                 artifacts: [{name, path | value: ARTREF | first: [ARTREF], optional?, type?,

@@ -268,18 +268,21 @@ static json_t *make_command(const struct making *m, const json_t *step)
 
 /* ------------------------------------------------------------ files and volumes */
 
-static int add_artifact(struct making *m, const char *name, const char *path, const json_t *art,
-                        struct err *err)
+static int add_artifact(struct making *m, const json_t *item, const json_t *art, struct err *err)
 {
-    const json_t *raw = json_object_get(art, "raw");
-    const char *uri = text_of(art, "uri");
+    const json_t *raw = json_object_get(art, "raw"), *mode = json_object_get(item, "mode");
+    const char *uri = text_of(art, "uri"), *name = text_of(item, "name");
+    const char *path = text_of(item, "path");
+    bool dir = json_is_true(json_object_get(art, "dir"));
 
+    if (mode && dir)
+        return err_set(err, ERR_INVALID, "artifact %.64s: is a directory; a mode is for files", name);
     if (raw)
-        json_array_append_new(m->files, json_pack("{s:s, s:O}", "path", path, "text", raw));
+        json_array_append_new(m->files, json_pack("{s:s, s:O, s:O*}", "path", path, "text", raw,
+                                                  "mode", mode));
     else if (!strncmp(uri, "gs://", 5))
-        json_array_append_new(m->files, json_pack("{s:s, s:s, s:b}", "path", path, "object", uri,
-                                                  "dir",
-                                                  json_is_true(json_object_get(art, "dir"))));
+        json_array_append_new(m->files, json_pack("{s:s, s:s, s:b, s:O*}", "path", path, "object",
+                                                  uri, "dir", dir, "mode", mode));
     else
         return err_set(err, ERR_INVALID, "artifact %.64s: \"%.200s\" is not in a bucket of this "
                        "server (gs://BUCKET/NAME)", name, uri);
@@ -293,10 +296,8 @@ static int make_files(struct making *m, struct err *err)
     size_t i;
 
     json_array_foreach((json_t *)artifacts, i, item) {
-        const char *path = text_of(item, "path");
         const json_t *art = json_object_get(item, "value");
-        if (*path && json_is_object(art) &&
-            add_artifact(m, text_of(item, "name"), path, art, err) < 0)
+        if (*text_of(item, "path") && json_is_object(art) && add_artifact(m, item, art, err) < 0)
             return -(int)err->code;
     }
     if (script)

@@ -127,6 +127,21 @@ def test_outputs_may_be_beside_files_of_the_machine(server):
     assert "this machine has something there" in nodes(server, run)["main.a"]["message"]
 
 
+def test_an_input_has_the_rights_that_it_asks_for(server):
+    make = sh("make", "printf '#!/bin/sh\\necho ran\\n' > /tmp/p",
+              outputs="{artifacts: [{name: p, path: /tmp/p}]}")
+    use = sh("use", "test ! -x /tmp/plain; /opt/prog > /tmp/out; stat -c %a /tmp/raw >> /tmp/out",
+             "{artifacts: [{name: p, path: /opt/prog, mode: 0755}, {name: q, path: /tmp/plain}, "
+             "{name: r, path: /tmp/raw, mode: 256, raw: {data: x}}]}",
+             "{parameters: [{name: out, valueFrom: {path: /tmp/out}}]}")
+    art = "from: '{{tasks.a.outputs.artifacts.p}}'"
+    run = done(server, workflow(make, use, chain(
+        "{name: a, template: make}",
+        f"{{name: b, template: use, dependencies: [a], arguments: {{artifacts: [{{name: p, {art}}}, "
+        f"{{name: q, {art}}}]}}}}")))
+    assert output(server, run, "main.b", "out") == "ran\n400"
+
+
 def test_a_log_does_nothing_to_a_terminal_but_colour_it(muster, server):
     run = done(server, workflow(sh("main", r"printf 'a\033[2Jb \033[31mred\033[0m\n'")))
     job = nodes(server, run)["main"]["job"]

@@ -605,8 +605,14 @@ static void what_is_not_there_is_refused_by_name(void **state)
           "tasks[0].templateRef: not supported: there are no WorkflowTemplates" },
         { DAG("      - {name: p, template: leaf, hooks: {running: {template: leaf}}}\n"),
           "tasks[0].hooks.running: not supported: of hooks only \"exit\" is run" },
-        { ONE("    inputs: {artifacts: [{name: x, path: /x, raw: {data: a}, mode: 0755}]}\n"
-              "    container: {image: i}\n"), "artifacts[0].mode: not supported" },
+        { ONE("    inputs: {artifacts: [{name: x, path: /x, raw: {data: a}, mode: u+x}]}\n"
+              "    container: {image: i}\n"), "artifacts[0].mode: must be the rights of a file" },
+        { ONE("    outputs: {artifacts: [{name: x, path: /tmp/x, mode: 0755}]}\n"
+              "    container: {image: i}\n"), "artifacts[0].mode: is for an input of a template" },
+        { ONE("    inputs: {artifacts: [{name: x, path: /x, raw: {data: a}, subPath: b}]}\n"
+              "    container: {image: i}\n"), "artifacts[0].subPath: not supported" },
+        { ONE("    inputs: {artifacts: [{name: x, path: /x, raw: {data: a}, recurseMode: true}]}\n"
+              "    container: {image: i}\n"), "artifacts[0].recurseMode: not supported" },
         { "apiVersion: argoproj.io/v1alpha1\nkind: CronWorkflow\n",
           "p.yaml:2: a CronWorkflow is not read" },
         { "apiVersion: argoproj.io/v1alpha1\nkind: WorkflowTemplate\n", "is not run by itself" },
