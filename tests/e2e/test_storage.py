@@ -715,14 +715,19 @@ def test_kill_9_at_every_point_keeps_what_was_acknowledged(muster, tmp_path):
     assert alive and killed > 30
 
 
-def test_a_full_disk_refuses_and_keeps_the_old_object(muster, tmp_path):
-    server = SmallDisk(muster, tmp_path / "disk", 6 << 20)
+def small_disk(muster, tmp_path, size):
+    """A server with a bucket on a disk of its own."""
+    server = SmallDisk(muster, tmp_path / "disk", size)
     try:
         server.start()
     except OSError as e:
         pytest.skip(f"no file system of its own here: {e}")
-    with server:
-        make(server, "bucket")
+    make(server, "bucket")
+    return server
+
+
+def test_a_full_disk_refuses_and_keeps_the_old_object(muster, tmp_path):
+    with small_disk(muster, tmp_path, 6 << 20) as server:
         old = noise(1 << 20)
         assert put(server, "bucket", "x", old)[0] == 200
         for _ in range(3):
@@ -746,13 +751,7 @@ def test_a_full_disk_refuses_and_keeps_the_old_object(muster, tmp_path):
 @pytest.fixture
 def tight(muster, tmp_path):
     """A server on a disk of 48 MB, of which 3 are not for buckets."""
-    server = SmallDisk(muster, tmp_path / "disk", 48 << 20)
-    try:
-        server.start()
-    except OSError as e:
-        pytest.skip(f"no file system of its own here: {e}")
-    with server:
-        make(server, "bucket")
+    with small_disk(muster, tmp_path, 48 << 20) as server:
         yield server
 
 

@@ -270,20 +270,25 @@ static void check_schedule(const json_t *c)
     json_decref(spec);
 }
 
-static void rates_are_those_of_pytorch_schedulers(void **state)
+static void check_kind(const char *kind, void (*check)(const json_t *c))
 {
     json_t *doc = cases_read();
     const json_t *cases = json_object_get(doc, "cases");
 
-    (void)state;
     failures = 0;
     for (size_t i = 0; i < json_array_size(cases); i++) {
         const json_t *c = json_array_get(cases, i);
-        if (strcmp(json_string_value(json_object_get(c, "kind")), "schedule") == 0)
-            check_schedule(c);
+        if (strcmp(json_string_value(json_object_get(c, "kind")), kind) == 0)
+            check(c);
     }
     json_decref(doc);
     assert_int_equal(failures, 0);
+}
+
+static void rates_are_those_of_pytorch_schedulers(void **state)
+{
+    (void)state;
+    check_kind("schedule", check_schedule);
 }
 
 /* ------------------------------------------------------------------ metrics */
@@ -342,18 +347,8 @@ static void check_metric(const json_t *c)
 
 static void metrics_are_those_of_scikit_learn(void **state)
 {
-    json_t *doc = cases_read();
-    const json_t *cases = json_object_get(doc, "cases");
-
     (void)state;
-    failures = 0;
-    for (size_t i = 0; i < json_array_size(cases); i++) {
-        const json_t *c = json_array_get(cases, i);
-        if (strcmp(json_string_value(json_object_get(c, "kind")), "metric") == 0)
-            check_metric(c);
-    }
-    json_decref(doc);
-    assert_int_equal(failures, 0);
+    check_kind("metric", check_metric);
 }
 
 CHECK_MAIN(plain_stages_agree_with_pytorch, fused_stages_agree_with_pytorch,
