@@ -20,7 +20,7 @@ function useRun(project: string, id: string) {
   const [error, setError] = useState<ApiError | null>(null);
   const [round, setRound] = useState(0);
   useEffect(() => {
-    let live = true, asked = false, again = false, many = 0;
+    let live = true, asked = false, again = false, told = false, many = 0;
     const look = async () => {
       if (asked) { again = true; return; }
       asked = true;
@@ -32,8 +32,9 @@ function useRun(project: string, id: string) {
       setTimeout(() => { asked = false; if (again && live) { again = false; look(); } },
                  PAUSE_MS + many / 5);
     };
-    api.run(project, id).then((r) => { if (live) { setRun(r); look(); } }, (e) => { if (live) setError(e); });
-    const stop = follow(api.watchUrl(project, id), (doc: Run) => { if (live) { setRun(doc); look(); } });
+    // The answer may come after news that are newer, perhaps the last.
+    api.run(project, id).then((r) => { if (live && !told) { setRun(r); look(); } }, (e) => { if (live) setError(e); });
+    const stop = follow(api.watchUrl(project, id), (doc: Run) => { if (live) { told = true; setRun(doc); look(); } });
     const timer = setInterval(() => { if (!document.hidden && !ended.current) look(); }, 1000);
     return () => { live = false; stop(); clearInterval(timer); };
   }, [project, id, round]);

@@ -3,10 +3,10 @@ import json
 import os
 import re
 import shutil
-import time
 from pathlib import Path
 
 import pytest
+from hosts import wait_for
 from server import Server
 
 playwright = pytest.importorskip("playwright.sync_api")
@@ -179,12 +179,8 @@ def page(browser, server):
 
 def begin(server, text, wait=True, **more):
     run = server.json("POST", "/api/runs", {"text": text, **more})
-    end = time.monotonic() + 30
-    while wait and not run["ended"]:
-        assert time.monotonic() < end, run
-        time.sleep(0.02)
-        run = server.json("GET", f"/api/runs/default/{run['id']}")
-    return run
+    at = f"/api/runs/default/{run['id']}"
+    return wait_for(lambda: (r := server.json("GET", at))["ended"] and r) if wait else run
 
 
 def box(page, name):
@@ -214,7 +210,7 @@ def test_from_the_upload_to_green_and_two_runs_compared(page, server, screens, t
     page.fill("#run-name", "first")
     page.fill("#run-experiment", "colours")
     assert page.input_value("#p-rate") == "0.1"
-    page.fill("#p-pause", "1.5")
+    page.fill("#p-pause", "4")                          # long enough to be seen
     page.screenshot(path=screens / "create-run.png")
     page.click("button:has-text('Start')")
     has_phase(page, "main.prepare", "Running")
@@ -233,7 +229,7 @@ def test_from_the_upload_to_green_and_two_runs_compared(page, server, screens, t
 
     page.click("header >> text=Run again")
     page.wait_for_selector("h1:has-text('Run again')")
-    assert page.input_value("#p-pause") == "1.5"
+    assert page.input_value("#p-pause") == "4"
     assert page.input_value("#run-experiment") == "colours"
     page.fill("#run-name", "second")
     page.fill("#p-rate", "0.7")
@@ -352,14 +348,9 @@ def test_what_a_step_left_is_shown_and_its_scripts_do_not_run(page, server, scre
 
 
 def terminate(page):
-    """As a person would: once more when nothing happens, since the page may just have been drawn anew."""
-    for _ in range(3):
+    with page.expect_response(lambda r: r.url.endswith("/terminate")) as answer:
         page.click("button:has-text('Terminate')")
-        try:
-            page.wait_for_selector("header .state.terminating, header .state.terminated", timeout=5000)
-            break
-        except playwright.TimeoutError:
-            continue
+    assert answer.value.ok, answer.value.text()
     page.wait_for_selector("header .state.terminated")
 
 
@@ -403,14 +394,14 @@ def test_numbers_on_a_volume_are_those_of_the_step_that_mounts_it(server):
       volumeMounts: [{name: work, mountPath: /mnt}]
 """
     run = begin(server, text, wait=False)
-    at, end = f"/api/runs/default/{run['id']}", time.monotonic() + 20
-    while True:                                         # while it runs: a claim goes with its run
-        node = server.json("GET", f"{at}/nodes?brief=1")["nodes"][0]
-        found = server.json("GET", f"{at}/nodes/{node['id']}/scalars")
-        if found:
-            break
-        assert time.monotonic() < end, node
-        time.sleep(0.05)
+    at = f"/api/runs/default/{run['id']}"
+
+    def look():                                         # while it runs: a claim goes with its run
+        nodes = server.json("GET", f"{at}/nodes?brief=1")["nodes"]
+        found = nodes and server.json("GET", f"{at}/nodes/{nodes[0]['id']}/scalars")
+        return found and (nodes[0], found)
+
+    node, found = wait_for(look)
     assert [p[1:] for p in found["logs/loss"]] == [[1, 2.5]] and "outputs" not in node
     server.json("POST", f"{at}/terminate")
 
