@@ -70,6 +70,7 @@ struct command {
     X(pipelines) \
     X(experiments) \
     X(runs) \
+    X(recurring) \
     X(jobs) \
     X(storage) \
     X(image) \

@@ -1,8 +1,9 @@
-"""muster pipelines, experiments and runs: what the SDK does, in a terminal."""
+"""muster pipelines, experiments, runs and recurring: what the SDK does, in a terminal."""
 import json
 import re
 
 import pytest
+from hosts import wait_for
 from server import Server
 
 FLOW = """apiVersion: argoproj.io/v1alpha1
@@ -124,6 +125,32 @@ def test_experiments_are_created_archived_and_deleted(call):
     call("experiments", "unarchive", "rates")
     call("experiments", "delete", "rates")
     assert call("experiments", "create", "x", "y", check=False).returncode == 2
+
+
+def test_runs_begin_by_the_clock(call):
+    call("recurring", "create", "greet", "--every", "1", "--name", "often", "-p", "who=clock",
+         "--experiment", "ticks")
+    made = call("recurring", "create", "greet", "--cron", "0 0 9 1 1 *", "--at-once", "3",
+                "--no-catchup", "--disabled").stdout
+    assert re.match(r"disabled  next .* 0 runs  greet  \(0 0 9 1 1 \*\)$", made), made
+
+    def listed():
+        return {r["name"]: r for r in json.loads(call("recurring", "list", "--json").stdout)}
+    wait_for(lambda: listed()["often"]["index"])
+    assert call("recurring", "disable", "often").stdout == "often: disabled\n"
+    assert re.search(r"disabled  next +\d+ runs  often  \(every 1 s\)",
+                     call("recurring", "list").stdout)
+    assert call("runs", "list", "--experiment", "ticks").stdout
+    rarely = listed()["greet"]
+    assert (rarely["max_concurrency"], rarely["no_catchup"]) == (3, True)
+    call("recurring", "enable", rarely["id"])
+    assert listed()["greet"]["next"] > 0
+    call("recurring", "delete", "often", "greet")
+    assert not listed()
+    for bad in (["create", "greet"], ["create", "greet", "--every", "1", "--cron", "@daily"],
+                ["create", "greet", "--cron", "soon"]):
+        assert call("recurring", *bad, check=False).returncode == 2, bad
+    assert call("recurring", "enable", "nobody", check=False).returncode == 4
 
 
 def test_what_cannot_run_is_refused_with_its_line(call, tmp_path):
