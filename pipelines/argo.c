@@ -394,7 +394,7 @@ static int put_run_artifacts(struct argo *c, const char *start)
             return -(int)c->err->code;
         OWN_JSON json_t *source = from;
         if (!json_object_get(source, "raw") && !json_object_get(source, "uri"))
-            return argo_refuse(c, v, "says not where artifact \"%s\" comes from: raw, http or gcs",
+            return argo_refuse(c, v, "says not where artifact \"%s\" comes from: raw or gcs",
                                name);
         json_array_foreach(json_object_get(inputs, "artifacts"), i, in) {
             own = json_string_value(json_object_get(in, "name"));

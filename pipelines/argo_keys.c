@@ -81,7 +81,7 @@ static const struct refusal value_from_refused[] = {
 
 /* Where artifacts may be kept that are not reached from here. */
 #define NOT_REACHED(name) \
-    { name, "artifacts of this kind are not read or written; use http, gcs or raw to read, and " \
+    { name, "artifacts of this kind are not read or written; use gcs or raw to read, and " \
             "a step's own program for the rest" }
 static const struct refusal artifact_refused[] = {
     NOT_REACHED("artifactory"), NOT_REACHED("azure"), NOT_REACHED("git"), NOT_REACHED("hdfs"),

@@ -46,8 +46,8 @@ static int put_artifacts(struct argo *c, json_t *object, const struct value *fir
         if (!source && optional)
             continue;
         if (!source)
-            return argo_refuse(c, v, "says not where artifact \"%s\" comes from: from, raw, http "
-                               "or gcs", name);
+            return argo_refuse(c, v, "says not where artifact \"%s\" comes from: from, raw or "
+                               "gcs", name);
         if (json_object_get(object, name)) {
             json_decref(source);
             return argo_refuse(c, v, "artifact \"%s\" is given twice", name);

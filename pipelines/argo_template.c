@@ -140,23 +140,12 @@ static json_t *from_tag(const char *text)
     return json_pack("{s:s}", "text", text);
 }
 
-static int source_uri(struct argo *c, const struct value *a, const char *kind, json_t **out)
+static int source_uri(struct argo *c, const struct value *at, json_t **out)
 {
-    const struct value *at = argo_get(a, kind);
     const char *url, *key;
 
     if (at->kind != VALUE_MAP)
         return argo_refuse(c, at, "must be a map");
-    if (strcmp(kind, "http") == 0) {
-        for (const struct value *k = at->child; k; k = k->next)
-            if (strcmp(k->key, "url") != 0)
-                return argo_refuse(c, k, "not supported: only the url is asked for, without "
-                                   "headers or log-in");
-        if (argo_word(c, at, "url", &url) < 0)
-            return -(int)c->err->code;
-        *out = json_object();
-        return argo_put_value(c, *out, "uri", argo_get(at, "url"));
-    }
     if (argo_word(c, at, "bucket", &url) < 0 || argo_word(c, at, "key", &key) < 0)
         return -(int)c->err->code;
     OWN_MEM char *uri = NULL;
@@ -182,7 +171,10 @@ int argo_artifact_source(struct argo *c, const struct value *a, json_t **out)
     *out = NULL;
     if ((v = argo_get(a, "s3")))
         return argo_refuse(c, v, "not supported: artifacts of this kind are not read or written; "
-                           "use http, gcs or raw to read");
+                           "use gcs or raw to read");
+    if ((v = argo_get(a, "http")))
+        return argo_refuse(c, v, "not supported: the server fetches nothing; let the program itself "
+                           "do it, or put it into a bucket (muster storage cp) and use gcs");
     if ((v = argo_get(a, "from"))) {
         if (v->kind != VALUE_SCALAR || !argo_has_tags(v->text))
             return argo_refuse(c, v, "must be a tag such as {{tasks.a.outputs.artifacts.b}}");
@@ -194,8 +186,8 @@ int argo_artifact_source(struct argo *c, const struct value *a, json_t **out)
         *out = json_object();
         const struct value *data = value_find(v, "data");
         rc = data ? argo_put_value(c, *out, "raw", data) : argo_refuse(c, v, "needs \"data\"");
-    } else if (argo_get(a, "http") || argo_get(a, "gcs")) {
-        rc = source_uri(c, a, argo_get(a, "http") ? "http" : "gcs", out);
+    } else if ((v = argo_get(a, "gcs"))) {
+        rc = source_uri(c, v, out);
     }
     if (rc < 0) {
         json_decref(*out);

@@ -234,7 +234,7 @@ static void artifacts_say_where_they_come_from(void **state)
         "      artifacts:\n"
         "      - {name: one, path: /in/one}\n"
         "      - {name: two, path: /in/two}\n"
-        "      - {name: page, path: /in/page, http: {url: 'http://h/p'}}\n"
+        "      - {name: page, path: /in/page, gcs: {bucket: h, key: p}}\n"
         "      - {name: object, path: /in/o, gcs: {bucket: b, key: k/x}}\n"
         "      - {name: maybe, path: /in/m, optional: true}\n"
         "    outputs: {artifacts: [{name: t, path: /o/t, archive: {none: {}}, globalName: g}]}\n"
@@ -249,7 +249,7 @@ static void artifacts_say_where_they_come_from(void **state)
     check_part(flow, "templates use inputs artifacts 1",
                "{'name':'two','path':'/in/two'}");
     check_part(flow, "templates use inputs artifacts 2",
-               "{'name':'page','path':'/in/page','uri':'http://h/p'}");
+               "{'name':'page','path':'/in/page','uri':'gs://h/p'}");
     check_part(flow, "templates use inputs artifacts 3",
                "{'name':'object','path':'/in/o','uri':'gs://b/k/x'}");
     check_part(flow, "templates use outputs artifacts",
@@ -644,8 +644,10 @@ static void wrong_values_are_refused(void **state)
           "a task has one loop" },
         { HEAD "  entrypoint: a\n  templates: 3\n", "needs a list of templates" },
         { HEAD "  entrypoint: a\n  templateDefaults: [x]\n", "templateDefaults: must be a map" },
-        { ONE("    inputs: {artifacts: [{name: x, path: /x, http: [y]}]}\n"
-              "    container: {image: i}\n"), "http: must be a map" },
+        { ONE("    inputs: {artifacts: [{name: x, path: /x, gcs: [y]}]}\n"
+              "    container: {image: i}\n"), "gcs: must be a map" },
+        { ONE("    inputs: {artifacts: [{name: x, path: /x, http: {url: 'http://h/p'}}]}\n"
+              "    container: {image: i}\n"), "http: not supported: the server fetches nothing" },
         { HEAD "  entrypoint: a\n  entrypoint: a\n", "key \"entrypoint\" is given twice" },
         { "apiVersion: argoproj.io/v1alpha1\nkind: Workflow\nmetadata: {name: My Flow}\n",
           "p.yaml:3: metadata.name: \"My Flow\" is no name" },
