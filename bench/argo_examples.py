@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
 """bench/argo_examples.py DIR [NAME...] - which of Argo's own examples run here, which are refused and why
 
-DIR is a clone of argo-workflows; its examples/ are read, never copied. Each that is taken is run on a
-server of its own in a temporary directory for up to SECONDS (60). A line each, in Markdown: `succeeded`,
-`failed` and `error` with the message of the step that did (`as meant` where the example says of itself
-that it fails), `waits` (it was made to, or was not done in that time; it is ended then), or the sentence
-by which it was refused. NAME: only files of these names.
+DIR is a clone of argo-workflows; its examples/ are read, never copied. Config maps and claims among
+them are applied first (`applied`). Each Workflow that is taken is run on a server of its own in a temporary
+directory for up to SECONDS (60). A line each, in Markdown: `succeeded`, `failed` and `error` with the
+message of the step that did (`as meant` where the example says of itself that it fails), `waits` (it was
+made to, or was not done in that time; it is ended then), or the sentence by which it was refused. Counts
+follow, and what was refused by its reason. NAME: only files of these names.
 """
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -73,6 +75,15 @@ def state_of(server, run, doc, text):
     return "waits"
 
 
+def reason_of(text):
+    """A refusal without its place: the key that it speaks of, and the sentence."""
+    place = re.match(r"refused: [^ :]+:[0-9:]+ (?:([^ :]*): )?(.*)", text)
+    if not place:
+        return text[len("refused: "):]
+    key = re.sub(r"\[\d+\]", "", (place[1] or "").split(".")[-1])
+    return f"`{key}`: {place[2]}" if key else place[2]
+
+
 def main():
     folder = Path(sys.argv[1]) / "examples"
     files = sorted(p for pattern in ("*.yaml", "*/*.yaml") for p in folder.glob(pattern)
@@ -81,7 +92,11 @@ def main():
         server = Server(tmp)
         told, running = {}, {}
         try:
-            for p in [*files, None]:
+            for p in files:
+                doc = server.call("POST", "/api/resources", {"text": p.read_text(), "file": p.name})
+                if "refused" not in doc:
+                    told[p] = "applied"
+            for p in [*(p for p in files if p not in told), None]:
                 while running and (p is None or len(running) >= AT_ONCE):
                     for q, (run, until) in list(running.items()):
                         doc = server.call("GET", f"/api/runs/default/{run}")
@@ -102,6 +117,12 @@ def main():
             server.process.wait()
     for p in files:
         print(f"| {p.relative_to(folder)} | {told[p].replace('|', '/')} |")
+    reasons = {}
+    for p, text in told.items():
+        if text.startswith("refused: "):
+            reasons.setdefault(reason_of(text), []).append(str(p.relative_to(folder).with_suffix("")))
+    for why, names in sorted(reasons.items()):
+        print(f"\n{len(names)} refused: {why}\n  {', '.join(sorted(names))}")
     counts = {}
     for text in told.values():
         word = text.split(":")[0]
