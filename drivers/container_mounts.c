@@ -1,7 +1,7 @@
 /* drivers/container_mounts.c - folders of volumes at paths that nobody else can change
  *
- * podman takes paths and looks them up itself, later. A path into a volume is not safe for that: what
- * is in a volume is anybody's who mounts it, and a folder that was looked at may be a link by then.
+ * podman takes paths and looks them up itself, later. A path into a volume is not safe for that:
+ * what is in a volume is anybody's who mounts it, and a folder that was looked at may be a link.
  * So what was opened is bound, by its descriptor, at PLACE/KEEPER-N, and podman is given that. The
  * place is not in the data directory: whoever removes a job's files must never come upon a volume.
  * Only root can do so; podman without rights has the path, and no more rights than its user.

@@ -1,13 +1,13 @@
 /* drivers/gpus.h - which graphics processors a job has
  *
  * The scheduler counts them (server/queue_plan.h); which ones a job has is decided here, by its
- * keeper: DATA/gpus/N is flocked for /dev/nvidiaN by the keeper and its init, for as long as one of
- * them lives. So no two jobs have the same one, whoever was killed, and nothing has to be written
- * down. A job sees the nodes of its own and no others.
+ * keeper: DATA/gpus/N is flocked for /dev/nvidiaN by the keeper and its init, for as long as one
+ * of them lives. So no two jobs have the same one, whoever was killed, and nothing has to be
+ * written down. A job sees the nodes of its own and no others.
  *
  * A processor counts when the driver lists it (/proc/driver/nvidia/gpus) and its node is there:
- * nvidia-persistenced, or the first nvidia-smi, makes it. Where the driver lists nothing, as in some
- * containers, the nodes alone count.
+ * nvidia-persistenced, or the first nvidia-smi, makes it. Where the driver lists nothing, as in
+ * some containers, the nodes alone count.
  */
 #ifndef MUSTER_DRIVERS_GPUS_H
 #define MUSTER_DRIVERS_GPUS_H

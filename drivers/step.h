@@ -2,9 +2,9 @@
  *
  * A job document of kind "command" may have a "step":
  *   files     [{"path", "text"}], [{"path", "object": "gs://...", "dir": bool}], [{"path", "secret"}]
- *             with "mode", the rights of a file, as a number (0755 is 493): what the program finds there when it starts; a file outside /tmp it may not change. A
- *             "dir" is an archive (tar), unpacked there; at the path of a mounted volume, only
- *             into a volume that is new
+ *             with "mode", the rights of a file, as a number (0755 is 493): what the program finds
+ *             there when it starts; a file outside /tmp it may not change. A "dir" is an archive
+ *             (tar), unpacked there; at the path of a mounted volume, only into a volume that is new
  *   outputs   [{"path"}]: where it will leave something
  *   mounts    [{"path", "from": "volume:NAME" | "empty:NAME" | "host:/DIR", "sub", "read_only"}]
  *   cwd       where it starts; default /tmp, or / where an output is

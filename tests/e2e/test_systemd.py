@@ -1,5 +1,5 @@
-"""The units under a real systemd: a manager of its own in namespaces of its own, with a journal; nothing of the
-machine's is touched. Needs root, systemd's programs and a control group to put it in."""
+"""The units under a real systemd: a manager of its own in namespaces of its own, with a journal;
+nothing of the machine's is touched. Needs root, systemd's programs and a control group for it."""
 import json
 import os
 import shutil
@@ -13,7 +13,8 @@ import pytest
 MANAGER = "/lib/systemd/systemd"
 JOURNAL = "/lib/systemd/systemd-journald"
 UNITS = Path(__file__).resolve().parents[2] / "server"
-LINK_UP = ("import fcntl, socket, struct; fcntl.ioctl(socket.socket(), 0x8914, struct.pack('16sh14x', b'lo', 1))")
+LINK_UP = ("import fcntl, socket, struct; "
+           "fcntl.ioctl(socket.socket(), 0x8914, struct.pack('16sh14x', b'lo', 1))")
 INSIDE = f"""
 mount --make-rprivate / && mount -t tmpfs tmpfs /run && mount -t tmpfs tmpfs /var/log || exit 1
 mkdir -p /run/systemd/system /run/log/journal "$XDG_RUNTIME_DIR" && chmod 700 "$XDG_RUNTIME_DIR"
@@ -33,7 +34,8 @@ def wait_until(what, seconds=120):
 def groups():
     """Where a manager may have control groups of its own, for each hierarchy that it looks at."""
     top = Path("/sys/fs/cgroup")
-    mounted = [top / name for name in ("systemd", "unified") if (top / name / "cgroup.procs").exists()]
+    mounted = [top / name for name in ("systemd", "unified")]
+    mounted = [d for d in mounted if (d / "cgroup.procs").exists()]
     return mounted or ([top] if (top / "cgroup.procs").exists() else [])
 
 
@@ -43,7 +45,8 @@ class Manager:
         self.units.mkdir(parents=True)
         self.env = {**os.environ, "PYTHON": sys.executable, "HOME": str(folder),
                     "XDG_RUNTIME_DIR": "/run/manager", "XDG_CONFIG_HOME": str(folder / "config"),
-                    "XDG_DATA_HOME": str(folder), "SYSTEMD_UNIT_PATH": f"{self.units}:/usr/lib/systemd/user"}
+                    "XDG_DATA_HOME": str(folder),
+                    "SYSTEMD_UNIT_PATH": f"{self.units}:/usr/lib/systemd/user"}
         for name in ("MUSTER_DATA_DIR", "MUSTER_SERVER", "MUSTER_TOKEN", "XDG_STATE_HOME"):
             self.env.pop(name, None)
         self.groups = [g / f"muster-test-{os.getpid()}" for g in groups()]
@@ -55,8 +58,9 @@ class Manager:
                 g.mkdir()
                 (g / "cgroup.procs").write_text("0")
         self.process = subprocess.Popen(
-            ["unshare", "--mount", "--pid", "--net", "--fork", "--kill-child", "--mount-proc", "sh", "-c",
-             INSIDE], env=self.env, preexec_fn=join, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            ["unshare", "--mount", "--pid", "--net", "--fork", "--kill-child", "--mount-proc",
+             "sh", "-c", INSIDE], env=self.env, preexec_fn=join, stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL)
         return self
 
     def __exit__(self, *_):
@@ -74,9 +78,11 @@ class Manager:
 
     def run(self, *args):
         """Inside."""
-        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
-        at = ["nsenter", "--target", children[0], "--mount", "--pid", "--net"] if children else ["false"]
-        return subprocess.run([*at, *map(str, args)], env=self.env, text=True, capture_output=True, timeout=120)
+        pid = self.process.pid
+        inner = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        at = ["nsenter", "--target", inner[0], "--mount", "--pid", "--net"] if inner else ["false"]
+        return subprocess.run([*at, *map(str, args)], env=self.env, text=True, timeout=120,
+                              capture_output=True)
 
     def systemctl(self, *args):
         return self.run("systemctl", "--user", *args).stdout.strip()
@@ -114,18 +120,22 @@ def test_the_units_under_systemd(muster, tmp_path):
 
         # The socket alone: the first request starts the server, which says when it is ready.
         m.systemctl("start", "muster.socket")
-        assert m.systemctl("is-active", "muster.socket", "muster.service").split() == ["active", "inactive"]
-        ask = "import urllib.request; print(urllib.request.urlopen('http://127.0.0.1:8470/healthz').read())"
+        assert m.systemctl("is-active", "muster.socket") == "active"
+        assert m.systemctl("is-active", "muster.service") == "inactive"
+        ask = ("import urllib.request as u; "
+               "print(u.urlopen('http://127.0.0.1:8470/healthz').read())")
         assert "ok" in m.run(sys.executable, "-c", ask).stdout
         wait_until(lambda: m.systemctl("is-active", "muster.service") == "active")
 
         # A restart leaves a job alone.
-        (tmp_path / "job.yaml").write_text("name: long\ncommand: [sh, -c, 'until [ -e go ]; do sleep 0.1; done']\n")
+        (tmp_path / "job.yaml").write_text(
+            "name: long\ncommand: [sh, -c, 'until [ -e go ]; do sleep 0.1; done']\n")
         assert m.run(muster.path, "submit", tmp_path / "job.yaml").returncode == 0
         wait_until(lambda: jobs()[0]["state"] == "running")
         before = m.systemctl("show", "--property=MainPID", "muster.service")
         m.systemctl("restart", "muster.service")
-        assert m.systemctl("show", "--property=MainPID", "muster.service") not in (before, "MainPID=0")
+        after = m.systemctl("show", "--property=MainPID", "muster.service")
+        assert after not in (before, "MainPID=0")
         assert jobs()[0]["state"] == "running"
         (data / f"jobs/{jobs()[0]['uid']}/1/work/go").touch()
         wait_until(lambda: jobs()[0]["state"] == "succeeded")
