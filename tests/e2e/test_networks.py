@@ -24,7 +24,9 @@ def test_accuracy_after_an_epoch_is_in_the_spread_of_five_pytorch_seeds(muster, 
                                                                         network):
     recorded = json.loads((root / f"tests/numeric/fixtures/{network}.json").read_text())["epoch"]
     theirs = [run["accuracy"] for run in recorded]
-    ours = [accuracy(muster, root, network, run["seed"], tmp_path) for run in recorded[:2]]
+    # An epoch of the larger one is minutes on a busy machine: one seed of it.
+    seeds = recorded[:2 if network == "lenet" else 1]
+    ours = [accuracy(muster, root, network, run["seed"], tmp_path) for run in seeds]
     assert min(theirs) <= ours[0] <= max(theirs), (ours, theirs)
     # The same weights and the same order: rounding alone parts the two, far less than a seed does.
     assert all(abs(a - b) < 0.01 for a, b in zip(ours, theirs)), (ours, theirs)

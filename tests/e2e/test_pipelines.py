@@ -214,7 +214,7 @@ def test_a_loop_over_a_list_that_a_step_made_and_a_join(server):
 
 
 def test_scripts_their_result_and_conditions(server):
-    script = "name: flip\nscript:\n  image: python:3.9\n  command: [python3]\n  source: |\n" \
+    script = "name: flip\nscript:\n  image: alpine\n  command: [python3]\n  source: |\n" \
              "    print('heads')\n"
     run = done(server, workflow(script, SAY, chain(
         "{name: flip, template: flip}",
