@@ -88,6 +88,8 @@ static int refuse_kind(const struct value *doc, const char *name, struct err *er
         { "CronWorkflow",
           "a CronWorkflow is not read; make it a Workflow, and a recurring run of it" },
         { "WorkflowEventBinding", "events do not start workflows here" },
+        { "TrainingJob", "a TrainingJob is run by a step: make it the manifest of a resource "
+                         "template of a Workflow" },
     };
     const char *kind = word(doc, "kind");
 

@@ -617,6 +617,8 @@ static void what_is_not_there_is_refused_by_name(void **state)
           "p.yaml:2: a CronWorkflow is not read" },
         { "apiVersion: argoproj.io/v1alpha1\nkind: WorkflowTemplate\n", "is not run by itself" },
         { "apiVersion: v1\nkind: ConfigMap\n", "a ConfigMap is no pipeline" },
+        { "apiVersion: paddlepaddle.org/v1\nkind: TrainingJob\n", "p.yaml:2: a TrainingJob is run by "
+          "a step" },
         { "a: b\n", "this is no pipeline" },
         { "- a\n", "this is no pipeline" },
         { "", "this is no pipeline" },
