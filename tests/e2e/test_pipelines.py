@@ -184,6 +184,23 @@ def test_artifacts_are_objects_files_and_directories(server):
     assert body == b"two\n" and headers["Content-Disposition"] == "attachment"
 
 
+def test_a_page_with_scripts_and_names_that_climb_get_nowhere(server):
+    page = sh("page", "echo '<script>top.x = 1</script>' > /tmp/page",
+              outputs="{artifacts: [{name: page, path: /tmp/page}]}")
+    run = done(server, workflow(page, chain("{name: a, template: page}")))
+    at = f"/api/runs/default/{run['id']}/nodes/main.a"
+    _, headers, body = server.call("GET", at + "/artifacts/page")
+    assert headers["Content-Disposition"] == "attachment" and b"script" in body
+    assert headers["Content-Type"] == "application/octet-stream"
+    _, headers, _ = server.call("GET", at + "/pages/page")
+    policy = [part.strip() for part in headers["Content-Security-Policy"].split(";")]
+    assert "default-src 'none'" in policy and policy[-1] == "sandbox" and "script" not in str(policy)
+    assert headers["X-Content-Type-Options"] == "nosniff"
+    for name in ("../page", "..%2F..%2Ftoken", "%2e%2e%2ftoken", "page/../../token", "/etc/passwd"):
+        assert server.call("GET", f"{at}/artifacts/{name}")[0] in (400, 404), name
+        assert server.call("GET", f"{at}/pages/{name}")[0] in (400, 404), name
+
+
 def test_a_link_out_of_the_step_is_no_output(server):
     leave = sh("leave", "ln -s /etc/passwd /tmp/out; ln -s /etc /tmp/dir",
                outputs="{parameters: [{name: out, valueFrom: {path: /tmp/out}}]}")
