@@ -190,7 +190,7 @@ def test_kill_everything_and_resume(job_of, lenet, alone):
         os.kill(pid, signal.SIGKILL)
     job.end()
     wait_for(lambda: not any(map(alive, everybody)))
-    again = job_of(2, "--resume", changes=changes)
+    again = job_of("2..2", "--resume", changes=changes)
     assert again.digest() == alone(lenet, changes)
     assert again.history("load")[0]["step"] >= 20
     assert chain(again.out) == alone.chain(lenet, changes)
@@ -273,11 +273,11 @@ def test_a_disk_that_fills_during_a_checkpoint_costs_that_checkpoint(job_of, len
 
 def test_a_full_disk_stops_the_job_with_nothing_lost(job_of, lenet, alone, tmp_path):
     changes = LENET + OFTEN
-    full = job_of(2, changes=changes, env={"MUSTER_FAULT": "write:30"})
+    full = job_of("2..2", changes=changes, pace=0, env={"MUSTER_FAULT": "write:30"})
     assert full.end() != 0
     assert "the disk is full" in full.said, full.said
     assert "was not written; still good: " in full.said
-    again = job_of(2, "--resume", changes=changes)
+    again = job_of("2..2", "--resume", changes=changes)
     assert again.digest() == alone(lenet, changes)
     assert again.history("load")
 
@@ -313,7 +313,7 @@ def killed(muster, root, tmp_path_factory):
 
 
 @pytest.mark.parametrize("harm", ["cut", "bits", "empty"])
-@pytest.mark.parametrize("workers", [None, 2])
+@pytest.mark.parametrize("workers", [None, "2..2"])
 def test_a_corrupt_checkpoint_is_passed_over_and_named(harm, workers, killed, muster, job_of, lenet,
                                                        alone, tmp_path):
     def step(path):

@@ -310,9 +310,9 @@ def test_a_broken_connection_goes_on_at_its_byte(server, train):
 
 
 def test_two_workers_read_for_themselves(server, train, local):
-    run = train(f"{server.base}/breaks/big.csv", "--workers", "2")
+    run = train(f"{server.base}/breaks/big.csv", "--workers", "2..2")
     assert same(run, local("big.csv"))
-    assert train(f"{server.base}/plain/big.csv", "--workers", "2")["said"].count("no ranges") == 1
+    assert train(f"{server.base}/plain/big.csv", "--workers", "2..2")["said"].count("no ranges") == 1
 
 
 @pytest.mark.parametrize("how, says, code", [
@@ -374,11 +374,11 @@ def test_an_object_of_a_bucket(server, train, local, bucket):
     assert {r["authorization"] for r in server.seen} == {"Bearer " + "T" * 20}
     server.seen.clear()
     del bucket["MUSTER_TOKEN"]
-    assert same(train("gs://good/two/parts.csv", "--workers", "2", env=bucket), local("small.csv"))
+    assert same(train("gs://good/two/parts.csv", "--workers", "2..2", env=bucket), local("small.csv"))
     assert {r["authorization"] for r in server.seen} == {"Bearer " + "G" * 20}
     server.seen.clear()
     del bucket["GOOGLE_OAUTH_ACCESS_TOKEN"]
-    train("gs://good/two/parts.csv", "--workers", "2", env=bucket)
+    train("gs://good/two/parts.csv", "--workers", "2..2", env=bucket)
     assert {r["authorization"] for r in server.seen} == {None}  # not the job's own token
 
 

@@ -13,7 +13,7 @@ STEPS = 500
 def original(muster, root, tmp_path_factory):
     """A run of three workers that kept five checkpoints."""
     out = tmp_path_factory.mktemp("verify") / "run"
-    muster("train", root / LENET, "--workers", 3, "--out", out, "--quiet", "--log-every", 10,
+    muster("train", root / LENET, "--workers", "3..3", "--out", out, "--quiet", "--log-every", 10,
            "--set", "epochs=1", "--set", "limit=2000", "--set", "data.test.limit=100", "--set",
            "checkpoint.every=100 steps", "--set", "checkpoint.keep=5")
     return out
