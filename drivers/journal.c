@@ -23,6 +23,7 @@
 
 #include "base/buf.h"
 #include "base/files.h"
+#include "base/room.h"
 #include "spec/yaml.h"
 
 enum {
@@ -32,6 +33,7 @@ enum {
     BATCH_BYTES = 256 << 10,
     FULL_BYTES = 16 << 10,      /* of lines between two full ones */
     NEAR_US = 1 << 24,          /* four digits of base 64 */
+    KEPT = 32,                  /* of the disk, half as much as uploads leave (base/room.h) */
 };
 
 struct stream {
@@ -390,7 +392,8 @@ void journal_say(struct journal *j, const char *fmt, ...)
 static size_t write_lines(struct journal *j)
 {
     size_t at = 0;
-    while (at < j->out.n) {
+    bool fits = room_left(j->fd, KEPT) >= (int64_t)j->out.n;
+    while (fits && at < j->out.n) {
         ssize_t n = write(j->fd, j->out.data + at, j->out.n - at);
         if (n < 0 && errno == EINTR)
             continue;

@@ -349,7 +349,7 @@ static int remove_pipeline(sqlite3 *db, void *arg, struct err *err)
 
 int pipelines_delete(struct server *s, const char *project, const char *id, struct err *err)
 {
-    return store_write(s->store, remove_pipeline, &(struct removal){ project, id }, err);
+    return store_write_last(s->store, remove_pipeline, &(struct removal){ project, id }, err);
 }
 
 static int remove_version(sqlite3 *db, void *arg, struct err *err)
@@ -374,7 +374,7 @@ static int remove_version(sqlite3 *db, void *arg, struct err *err)
 
 int versions_delete(struct server *s, const char *project, const char *id, struct err *err)
 {
-    return store_write(s->store, remove_version, &(struct removal){ project, id }, err);
+    return store_write_last(s->store, remove_version, &(struct removal){ project, id }, err);
 }
 
 /* ------------------------------------------------------------ experiments */
@@ -500,5 +500,5 @@ static int remove_experiment(sqlite3 *db, void *arg, struct err *err)
 
 int experiments_delete(struct server *s, const char *project, const char *id, struct err *err)
 {
-    return store_write(s->store, remove_experiment, &(struct removal){ project, id }, err);
+    return store_write_last(s->store, remove_experiment, &(struct removal){ project, id }, err);
 }

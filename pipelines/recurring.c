@@ -164,7 +164,7 @@ int recurring_enable(struct server *s, const char *project, const char *id, bool
 
 int recurring_delete(struct server *s, const char *project, const char *id, struct err *err)
 {
-    return store_write(s->store, change, &(struct change){ project, id, false, true }, err);
+    return store_write_last(s->store, change, &(struct change){ project, id, false, true }, err);
 }
 
 /* ------------------------------------------------------------ what parameters say of the time */

@@ -576,7 +576,7 @@ int runs_remove(struct server *s, const char *project, const char *id, struct er
 {
     if (delete_jobs(s, project, id, err) < 0 || delete_objects(s, project, id, err) < 0)
         return -(int)err->code;
-    return store_write(s->store, delete_rows, (void *)id, err);
+    return store_write_last(s->store, delete_rows, (void *)id, err);
 }
 
 int runs_delete(struct server *s, const char *project, const char *id, struct err *err)

@@ -432,7 +432,7 @@ int auth_project_remove(struct auth *a, const char *project, struct err *err)
 
     if (!strcmp(project, "default"))
         return err_set(err, ERR_CONFLICT, "the project \"default\" stays");
-    if (store_write(a->store, remove_project, &c, err) < 0)
+    if (store_write_last(a->store, remove_project, &c, err) < 0)
         return -(int)err->code;
     return reload(a, err);
 }
@@ -481,7 +481,7 @@ int auth_token_remove(struct auth *a, const char *project, const char *id, struc
 {
     struct change c = { .project = project, .name = id };
 
-    if (store_write(a->store, remove_token, &c, err) < 0)
+    if (store_write_last(a->store, remove_token, &c, err) < 0)
         return -(int)err->code;
     if (!c.count)
         return err_set(err, ERR_MISSING,
@@ -537,7 +537,7 @@ int auth_session_remove(struct auth *a, const char *session, struct err *err)
     char hash[SHA256_HEX];
 
     sha256_hex_of(session, strlen(session), hash);
-    return store_write(a->store, remove_session, hash, err) < 0 ? -(int)err->code : reload(a, err);
+    return store_write_last(a->store, remove_session, hash, err) < 0 ? -(int)err->code : reload(a, err);
 }
 
 /* ------------------------------------------------------------ values */
@@ -586,7 +586,7 @@ int auth_value_remove(struct auth *a, enum auth_kind kind, const char *project, 
 {
     struct change c = { .project = project, .name = name, .kind = (int)kind };
 
-    if (store_write(a->store, remove_value, &c, err) < 0)
+    if (store_write_last(a->store, remove_value, &c, err) < 0)
         return -(int)err->code;
     return c.count ? 0 : err_set(err, ERR_MISSING, "project \"%s\" has no %s \"%.64s\"", project,
                                  kind_name(kind), name);

@@ -379,7 +379,7 @@ int buckets_delete(struct server *s, const char *project, const char *name,
 {
     struct bucket_call c = { .project = project, .name = name, .when = when };
 
-    return store_write(s->store, delete, &c, err);
+    return store_write_last(s->store, delete, &c, err);
 }
 
 /* ------------------------------------------------------------ for the rest of the server */

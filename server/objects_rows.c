@@ -478,7 +478,7 @@ int objects_delete(struct server *s, const char *project, const char *bucket, co
                         { .size = 0 } };
 
     cache_write_begins(s->objects, bucket, name);
-    int rc = store_write(s->store, delete, &c, err);
+    int rc = store_write_last(s->store, delete, &c, err);
     cache_write_ends(s->objects, bucket, name);
     if (rc == 0)
         sweeper_wake(s->objects);

@@ -466,7 +466,7 @@ int session_cancel(struct session *u, struct err *err)
         unlink(path);
     u->live->ready = false;
     u->live->synced = 0;
-    int rc = store_write(u->objects->server->store, row_delete, &r, err);
+    int rc = store_write_last(u->objects->server->store, row_delete, &r, err);
     if (rc == 0)
         u->live->generation = -1;       /* for those who still have it open */
     pthread_mutex_unlock(&u->live->lock);
@@ -560,7 +560,7 @@ int sessions_sweep(struct objects *o, double before, int *removed, struct err *e
     char path[PATH_MAX];
     struct dirent *e;
 
-    if (store_write(o->server->store, delete_old, &before, err) < 0)
+    if (store_write_last(o->server->store, delete_old, &before, err) < 0)
         return -(int)err->code;
     snprintf(path, sizeof path, "%s/uploads", o->dir);
     DIR *dir = opendir(path);

@@ -13,9 +13,9 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
 
 #include "base/clock.h"
+#include "base/room.h"
 #include "server/objects_int.h"
 
 enum { ORPHAN_S = 3600, SESSION_S = 7 * 86400, BATCH = 500 };
@@ -42,18 +42,13 @@ bool blob_named(struct objects *o, const uint8_t sha256[SHA256_BYTES])
 /* ------------------------------------------------------------ room */
 
 /* A submit, a cancel and the end of a job are a few kB each, and SQLite's log some MB before it is
- * taken over. Of a small disk a part of it, or nothing would fit there at all. */
-enum { RESERVE = 64 << 20, RESERVE_PART = 16 };
+ * taken over. */
+enum { KEPT = 16 };
 
 int64_t room_now(const struct objects *o)
 {
-    struct statvfs fs;
-
-    if (statvfs(o->dir, &fs) < 0)
-        return INT64_MAX;       /* then the write will say */
-    const int64_t all = (int64_t)fs.f_blocks * (int64_t)fs.f_frsize;
-    const int64_t part = all / RESERVE_PART;
-    return (int64_t)fs.f_bavail * (int64_t)fs.f_frsize - (part < RESERVE ? part : RESERVE);
+    OWN_FD int fd = open(o->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return room_left(fd, KEPT);
 }
 
 int room_none(struct err *err)
@@ -197,7 +192,7 @@ static int sweep_rows(struct objects *o, int *removed, struct err *err)
     do {
         rc = store_read(o->server->store, list_unused, u, err);
         if (rc == 0 && u->n)
-            rc = store_write(o->server->store, remove_unused, u, err);
+            rc = store_write_last(o->server->store, remove_unused, u, err);
     } while (rc == 0 && u->n == BATCH && !o->stop);
     *removed += u->removed;
     return rc;

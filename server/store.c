@@ -24,7 +24,7 @@ enum { BATCH_MAX = 512 };
 enum { KEPT_FIRST = 64 };
 
 /* Some hundred changes of a job, and the files that go with them. */
-enum { RESERVE_BYTES = 1 << 20 };
+enum { RESERVE_BYTES = 1 << 20, RESERVE_LEAST = 64 << 10 };
 
 struct kept { const char *sql; sqlite3_stmt *st; };
 
@@ -57,8 +57,8 @@ struct store {
     struct conn *readers;
     pthread_key_t mine;         /* this thread's reader */
     _Atomic uint64_t commits;
-    int reserve;                /* a file of RESERVE_BYTES, or of none while they are needed */
-    _Atomic bool released;
+    int reserve;                /* a file of RESERVE_BYTES, or of fewer while there is no room */
+    _Atomic int reserved;
 };
 
 /* Those in use on this thread, innermost first: store_sql finds its connection here. */
@@ -306,6 +306,16 @@ static void set_up(void)
     sqlite3_config(SQLITE_CONFIG_MEMSTATUS, 0);
 }
 
+/* The whole, or as much as there is: others fill a disk to the last byte. */
+static void take_reserve(struct store *s)
+{
+    for (int n = RESERVE_BYTES; n >= RESERVE_LEAST && n > s->reserved; n /= 2)
+        if (posix_fallocate(s->reserve, 0, n) == 0) {
+            s->reserved = n;
+            return;
+        }
+}
+
 int store_open(const char *dir, struct store **out, struct err *err)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -335,7 +345,7 @@ int store_open(const char *dir, struct store **out, struct err *err)
     }
     buf_printf(&path, "%s/reserve", dir);
     if (path.data && (s->reserve = open(path.data, O_RDWR | O_CREAT | O_CLOEXEC, 0600)) >= 0)
-        s->released = posix_fallocate(s->reserve, 0, RESERVE_BYTES) != 0;
+        take_reserve(s);
     *out = s;
     return 0;
 }
@@ -465,12 +475,15 @@ int store_write(struct store *s, int (*fn)(sqlite3 *db, void *arg, struct err *e
     }
     pthread_mutex_unlock(&s->lock);
     pthread_cond_destroy(&w.told);
+    if (w.rc >= 0 && s->reserve >= 0 && s->reserved < RESERVE_BYTES)
+        take_reserve(s);
     return w.rc < 0 ? w.rc : 0;
 }
 
 void store_release(struct store *s)
 {
-    s->released = s->reserve >= 0 && ftruncate(s->reserve, 0) == 0;
+    if (s->reserve >= 0 && ftruncate(s->reserve, 0) == 0)
+        s->reserved = 0;
 }
 
 int store_write_last(struct store *s, int (*fn)(sqlite3 *db, void *arg, struct err *err),
@@ -478,12 +491,10 @@ int store_write_last(struct store *s, int (*fn)(sqlite3 *db, void *arg, struct e
 {
     int rc = store_write(s, fn, arg, err);
 
-    if (rc == -ERR_IO && !strcmp(err->text, FULL_DISK) && !s->released) {
+    if (rc == -ERR_IO && !strcmp(err->text, FULL_DISK) && s->reserved) {
         store_release(s);
         rc = store_write(s, fn, arg, err);
     }
-    if (rc == 0 && s->released)
-        s->released = posix_fallocate(s->reserve, 0, RESERVE_BYTES) != 0;
     return rc;
 }
 

@@ -42,7 +42,7 @@ int store_write(struct store *s, int (*fn)(sqlite3 *db, void *arg, struct err *e
  * more; the reserve is taken again as soon as there is room. */
 int store_write_last(struct store *s, int (*fn)(sqlite3 *db, void *arg, struct err *err),
                      void *arg, struct err *err);
-/* Gives the reserve up, for a file that has to be written; the next store_write_last takes it again. */
+/* Gives the reserve up, for a file that has to be written; the next write takes it again. */
 void store_release(struct store *s);
 
 /* Runs fn on this thread's read connection, in one snapshot. */

@@ -271,6 +271,33 @@ def test_a_disk_that_a_job_filled_is_cleared_by_the_jobs_commands(muster, small_
         assert wait_for(server, "after")["state"] == "succeeded"
 
 
+def test_uploads_and_logs_leave_room_to_delete_them(muster, small_disk):
+    with Server(muster, small_disk / "data") as server:
+        muster("storage", "mb", "gs://bkt", env=server.env)
+        one = small_disk.parent / "one"
+        one.write_bytes(os.urandom(1 << 20))
+        for i in range(9):
+            done = muster("storage", "cp", one, f"gs://bkt/{i}/{'x' * i}", env=server.env, check=False)
+            one.write_bytes(os.urandom(1 << 20))
+            if done.returncode:
+                break
+        assert i < 8 and "the disk is full" in done.stderr
+        loud = {**JOB, "command": ["sh", "-c", "head -c 6000000 /dev/urandom | base64"]}
+        assert submit(server, "loud", loud, set())[0] == 201
+        job = wait_for(server, "loud")
+        assert job["state"] == "succeeded" and "lines of its log were lost" in job["reason"], job
+        reserve = server.data_dir / "reserve"
+        assert reserve.stat().st_size == 1 << 20
+        fill(small_disk / "filler")             # nobody of ours: to the last byte
+        server.stop()
+        server.start()
+        muster("storage", "rm", "-r", "gs://bkt", env=server.env)
+        muster("jobs", "delete", "loud", env=server.env)
+        assert submit(server, "after", JOB, set())[0] == 201
+        assert wait_for(server, "after")["state"] == "succeeded"
+        hosts.wait_for(lambda: reserve.stat().st_size == 1 << 20)
+
+
 def test_fifty_thousand_queued_jobs_are_listed_at_once(muster, tmp_path):
     with Server(muster, tmp_path / "data") as server:
         # Waits for a machine that it never gets to itself: what is behind it waits, too.
