@@ -60,7 +60,7 @@ static const struct key keys[] = {
     { "", "workers", KEY_RANGE, WITHIN(1, 4096), .value = "1",
       .why = "how many processes share the job: 2, or least..most" },
     { "", "resources", KEY_MAP, .of = "resources", .why = "what each worker needs" },
-    { "", "run_on", KEY_WORD, .of = "local|kubernetes|yarn", .value = "local",
+    { "", "run_on", KEY_WORD, .of = "local", .value = "local",
       .why = "where workers run" },
     { "", "python", KEY_MAP, .of = "python",
       .why = "a Python program of your own, in place of data ... epochs" },

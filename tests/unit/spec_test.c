@@ -488,7 +488,7 @@ static void what_is_printed_reads_back_as_the_same(void **state)
         BASE,
         graph,
         "python: {module: a.b, args: [--x, '1', \"\", ' ']}\nimage: debian:12\nworkers: 1..3\n"
-        "resources: {memory: 1Gi, cpu: 0.5}\nrun_on: kubernetes\n",
+        "resources: {memory: 1Gi, cpu: 0.5}\nrun_on: local\n",
         "command: [sh, -c, 'echo \"a: b\" # c\\n']\n",
         "data: {train: {csv: [\"a: b\", \"#c\", \"é\", \"\\x01\\\\\\\"\", \"- a\", \"a \"], "
         "rows: 3..}, test: {csv: b, rows: 1..2, limit: 5}, target: \"true\", delimiter: \"\\t\", "
@@ -690,7 +690,7 @@ static void identity_leaves_out_what_does_not_decide_the_bits(void **state)
     OWN(job_spec) c = NULL;
 
     assert_ok(parse(BASE, &a, &err));
-    assert_ok(parse(BASE "name: z\nworkers: 1..4\nthreads: 3\nrun_on: yarn\n"
+    assert_ok(parse(BASE "name: z\nworkers: 1..4\nthreads: 3\nrun_on: local\n"
                     "resources: {cpu: 2}\n", &b, &err));
     assert_ok(parse(BASE "seed: 2\n", &c, &err));
     OWN_JSON json_t *ia = spec_identity(a);
