@@ -16,6 +16,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <pwd.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -703,6 +704,14 @@ static int prepare_process(struct keeper *k, struct err *err)
     return 0;
 }
 
+/* What the job would wait for: random numbers for JSON, the names of users. */
+static void warm_up(void)
+{
+    json_object_seed(0);
+    if (getuid())
+        getpwuid(getuid());
+}
+
 int keeper_wait(char *out_dir, size_t size, struct err *err)
 {
     char control[CMSG_SPACE(2 * sizeof(int))] = { 0 };
@@ -713,6 +722,7 @@ int keeper_wait(char *out_dir, size_t size, struct err *err)
     int fds[2];
 
     prctl(PR_SET_NAME, "muster-keeper", 0, 0, 0);
+    warm_up();
     while ((n = recvmsg(KEEPER_LOCK_FD, &m, 0)) < 0 && errno == EINTR)
         ;
     const struct cmsghdr *c = n > 0 ? CMSG_FIRSTHDR(&m) : NULL;

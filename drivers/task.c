@@ -391,7 +391,8 @@ int task_make(const struct task_order *o, task_step *step, void *arg, struct tas
         if (init_job(&t, o, err) < 0)
             return -(int)err->code;
         int rc = o->container && o->container->run
-            ? container_make(o, o->container, step, arg, &t, err) : kinds[i].make(o, step, arg, &t, err);
+                     ? container_make(o, o->container, step, arg, &t, err)
+                     : kinds[i].make(o, step, arg, &t, err);
         if (rc < 0) {
             task_done(&t);
             return -(int)err->code;
@@ -418,7 +419,7 @@ static char **list_of(size_t n)
 /* Of the one who runs the server, when it is not root: inside, the job could read all of it. */
 static const char *home_of(struct task *t)
 {
-    const struct passwd *user = getpwuid(getuid());
+    const struct passwd *user = getuid() ? getpwuid(getuid()) : NULL;
     const char *home = user ? user->pw_dir : getenv("HOME");
 
     if (!getuid() || !home || !realpath(home, t->home) || !strcmp(t->home, "/"))
