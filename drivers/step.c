@@ -511,23 +511,28 @@ static int put_file(const struct setup *s, task_step *run, void *arg, size_t i, 
     return 0;
 }
 
-/* An output beside files of the machine: a file of its own, with a time that nothing has which the
- * program wrote. */
-static int put_output(const struct setup *s, const char *dir, const char *path, struct err *err)
+/* An output beside files of the machine: a file or a directory of its own, with a time that nothing
+ * has which the program wrote. */
+static int put_output(const struct setup *s, const char *dir, const char *path, bool is_dir,
+                      struct err *err)
 {
     const struct timespec never[2] = { { 0, 0 }, { 0, 0 } };
     const char *name = strrchr(path, '/') + 1;
     char file[PATH_MAX];
 
+    if (mounted_at(s->step, path))
+        return err_set(err, ERR_INVALID, "%s: is where a volume is mounted; an output is something "
+                       "in it", path);
     if (access(path, F_OK) == 0)
         return err_set(err, ERR_INVALID, "%s: this machine has something there; a step leaves its "
                        "outputs below /tmp, in a volume, or where nothing is", path);
     if (snprintf(file, sizeof file, "%s/%s", dir, name) >= PATH_MAX)
         return err_set(err, ERR_INVALID, "%s: the path is too long", path);
     OWN_FD int in = open(dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (put_new(in, name, "", NULL, 0666, err) < 0)
+    if (is_dir ? files_mkdir(file, err) < 0 : put_new(in, name, "", NULL, 0666, err) < 0)
         return -(int)err->code;
-    if (utimensat(in, name, never, 0) < 0)
+    give_to_job(in, name);
+    if ((is_dir && fchmodat(in, name, 0777, 0) < 0) || utimensat(in, name, never, 0) < 0)
         return err_set(err, ERR_IO, "%s: %s", file, strerror(errno));
     task_expose_at(s->t, file, path, true);
     return 0;
@@ -567,7 +572,8 @@ static int set_outputs(const struct setup *s, struct err *err)
             continue;
         snprintf(name, sizeof name, "out/%zu", number);
         if (make_dir(s, name, 0777, dir, err) < 0 ||
-            (beside && put_output(s, dir, path, err) < 0))
+            (beside && put_output(s, dir, path, json_is_true(json_object_get(item, "dir")),
+                                  err) < 0))
             return -(int)err->code;
         if (!beside)
             task_expose_at(s->t, dir, parent, true);
@@ -762,7 +768,7 @@ int step_output_open(const struct step_place *at, const char *path, int *out_fd,
     if (fd < 0 || fstat(fd, &st) < 0 || (!S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode)))
         return err_set(err, ERR_DENIED, "%s: is a link, a pipe or a device; an output is a file or "
                        "a directory", path);
-    if (st.st_mtime == 0 && st.st_size == 0)
+    if (st.st_mtime == 0 && (st.st_size == 0 || S_ISDIR(st.st_mode)))
         return err_set(err, ERR_MISSING, "%s: the step left nothing there", path);
     *out_is_dir = S_ISDIR(st.st_mode);
     *out_fd = fd;

@@ -5,7 +5,7 @@
  *             with "mode", the rights of a file, as a number (0755 is 493): what the program finds
  *             there when it starts; a file outside /tmp it may not change. A "dir" is an archive
  *             (tar), unpacked there; at the path of a mounted volume, only into a volume that is new
- *   outputs   [{"path"}]: where it will leave something
+ *   outputs   [{"path", "dir": bool}]: where it will leave something, likely a directory
  *   mounts    [{"path", "from": "volume:NAME" | "empty:NAME" | "host:/DIR", "sub", "read_only"}]
  *   cwd       where it starts; default /tmp, or / where an output is
  *   init      [{"name", "command", "env"}]: programs that run before it, one after the other
@@ -16,8 +16,8 @@
  * Its /tmp is DIR/work/tmp, so that what it leaves there outlives the sandbox. A mount or an output
  * may be where this machine has no directory: there is one inside. An output that is neither below
  * /tmp nor below a mount has its directory to itself, DIR/work/out/N; in a directory that the
- * machine has (/, /etc) it is a file that is there from the beginning, and was left if it was
- * written to. A volume is the directory DATA/volumes/PROJECT/NAME/data (server/volumes.h). Objects
+ * machine has (/, /etc) it is there from the beginning, a file or a directory, and was left if it
+ * has changed. A volume is the directory DATA/volumes/PROJECT/NAME/data (server/volumes.h). Objects
  * were staged as DIR/../inputs/N, N being the place in "files" (server/packages.h).
  */
 #ifndef MUSTER_DRIVERS_STEP_H

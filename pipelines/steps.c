@@ -402,6 +402,13 @@ static int make_mounts(struct making *m, const json_t *step, struct err *err)
     return 0;
 }
 
+/* An artifact whose name says of no kind of file is likely a directory. */
+static bool is_likely_dir(const char *kind, const char *path)
+{
+    const char *name = strrchr(path, '/');
+    return !strcmp(kind, "artifacts") && !strchr(name ? name : path, '.');
+}
+
 static void make_outputs(struct making *m)
 {
     static const char *const kinds[] = { "parameters", "artifacts" };
@@ -412,8 +419,10 @@ static void make_outputs(struct making *m)
     for (int k = 0; k < 2; k++)
         json_array_foreach(json_object_get(outputs, kinds[k]), i, item)
             if (json_object_get(item, "path"))
-                json_array_append_new(m->outputs, json_pack("{s:O}", "path",
-                                                            json_object_get(item, "path")));
+                json_array_append_new(m->outputs, json_pack("{s:O, s:b}", "path",
+                                                            json_object_get(item, "path"), "dir",
+                                                            is_likely_dir(kinds[k],
+                                                                          text_of(item, "path"))));
 }
 
 /* ------------------------------------------------------------ others beside it */

@@ -114,7 +114,9 @@ def test_a_run_is_archived_when_its_ttl_is_over(server):
 
 
 def test_outputs_may_be_beside_files_of_the_machine(server):
-    make = sh("make", "echo one > result.txt; echo two > /etc/of-a-step; test -s /etc/passwd", outputs="""
+    make = sh("make", "echo one > result.txt; echo two > /etc/of-a-step; test -s /etc/passwd; "
+              "mkdir -p /results; echo three > /results/f", outputs="""
+  artifacts: [{name: d, path: /results}, {name: none, path: /opt/none, optional: true}]
   parameters:
   - {name: a, valueFrom: {path: /result.txt}}
   - {name: b, valueFrom: {path: /etc/of-a-step}}
@@ -122,6 +124,8 @@ def test_outputs_may_be_beside_files_of_the_machine(server):
     run = done(server, workflow(make, chain("{name: a, template: make}")))
     assert nodes(server, run)["main.a"]["outputs"]["parameters"] == {"a": "one", "b": "two",
                                                                      "c": "nothing"}
+    artifacts = nodes(server, run)["main.a"]["outputs"]["artifacts"]
+    assert artifacts["d"]["dir"] and "none" not in artifacts
     over = sh("over", "true", outputs="{artifacts: [{name: p, path: /etc/passwd}]}")
     run = done(server, workflow(over, chain("{name: a, template: over}")), "failed")
     assert "this machine has something there" in nodes(server, run)["main.a"]["message"]
