@@ -27,6 +27,9 @@ seen = {}
 logging.disable(logging.CRITICAL)
 # Text of links and progress of the SDK is not of interest.
 sys.stdout, out = sys.stderr, sys.stdout
+# It looks every five seconds whether a run has ended.
+sleep = time.sleep
+time.sleep = lambda seconds: sleep(min(seconds, 0.1))
 
 
 def recorded():
