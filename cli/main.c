@@ -46,13 +46,15 @@ int cli_usage(const struct command *c, struct err *err)
 
 static void print_commands(FILE *to)
 {
+    enum { WIDTH = 25 };
     fprintf(to, "muster %s: trains models from one file, with the same bits on any machine\n\n"
             "usage: muster COMMAND [ARGUMENTS] [OPTIONS]\n\n", MUSTER_VERSION);
     for (int i = 0; i < N_COMMANDS; i++) {
-        char left[64];
-        snprintf(left, sizeof left, "%s %s", commands[i]->name, commands[i]->args);
+        char left[WIDTH + 1];
+        if (snprintf(left, sizeof left, "%s %s", commands[i]->name, commands[i]->args) > WIDTH)
+            snprintf(left, sizeof left, "%s ...", commands[i]->name);
         if (!commands[i]->hidden)
-            fprintf(to, "  %-24s %s\n", left, commands[i]->summary);
+            fprintf(to, "  %-*s  %s\n", WIDTH, left, commands[i]->summary);
     }
     fprintf(to, "\nmuster help COMMAND shows its options and an example; muster --version the "
             "version.\n");

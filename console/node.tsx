@@ -38,7 +38,7 @@ function Why({ run, node }: { run: Run; node: Node }) {
   const { value } = useLoaded(() => api.explain(run.project, run.id), [run.id, node.id, node.phase]);
   const why = value?.steps.find((s) => s.node === node.id);
   return why ? <p class="faint">{why.cached ? 'Cached' : 'Not cached'}: {why.why}
-    {why.run && <> <a href={`#/runs/${run.project}/${why.run}`}>the run that it is of</a></>}</p> : null;
+    {why.run && <> <a href={`#/runs/${encodeURIComponent(run.project)}/${encodeURIComponent(why.run)}`}>the run that it is of</a></>}</p> : null;
 }
 
 /* What is known once it has begun. */

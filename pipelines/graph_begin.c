@@ -68,7 +68,7 @@ static int task_when(const struct scope *s, const struct task *k, const json_t *
 
 /* ------------------------------------------------------------ how many */
 
-static const char TOO_MANY[] = "the run would have more than 500,000 nodes, which is the most";
+static const char TOO_MANY[] = "the run would have more than 200,000 nodes, which is the most";
 
 static int nodes_within(const struct tmpl *t)
 {

@@ -20,7 +20,7 @@
 
 enum {
     GRAPH_DEPTH_MAX = 100,      /* templates within templates, as in Argo */
-    GRAPH_NODES_MAX = 500000,
+    GRAPH_NODES_MAX = 200000,
     GRAPH_ITEMS_MAX = 100000,   /* of a loop */
     GRAPH_ITEM_SHOWN = 64,      /* bytes of an item in a node's name */
 };

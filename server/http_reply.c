@@ -152,7 +152,8 @@ int request_allows(const struct request *q, const char *project, struct err *err
 {
     if (q->who.root || (q->who.project[0] && !strcmp(q->who.project, project)))
         return 0;
-    return err_set(err, ERR_DENIED, "this token is of another project than \"%.64s\"", project);
+    return err_set(err, ERR_DENIED, "this token is of another project than \"%.64s\": name "
+                   "its own (--project, MUSTER_PROJECT)", project);
 }
 
 const char *request_base(const struct request *q)

@@ -515,8 +515,8 @@ static void loops_in_loops_end_at_the_most_that_a_run_has(void **state)
         "c": {"dag": {"tasks": [{"name": "l", "template": "d",
             "loop": {"sequence": {"count": "100000"}}}]}},
         "d": {"step": {}}), "{}");
-    assert_true(run_graph_count(p.g) <= 500000 + 10);
-    assert_non_null(strstr(node(&p, "main.l(99:99).l")->message, "more than 500,000 nodes"));
+    assert_true(run_graph_count(p.g) <= 200000 + 10);
+    assert_non_null(strstr(node(&p, "main.l(99:99).l")->message, "more than 200,000 nodes"));
 }
 
 static void a_loop_fails_when_all_have_ended(void **state)
