@@ -186,15 +186,10 @@ def unpack(raw):
 
 
 def compiled(code):
-    """What dsl-compile makes of the pipeline, with EPOCHS for the program's own default."""
-    package = os.path.join(code, "train_pipeline.yaml")
+    package = os.path.join(code, "fashion_pipeline.yaml")
     subprocess.run([os.path.join(sides.CACHE, "kfp1-venv", "bin", "dsl-compile"), "--py",
                     os.path.join(code, "devolop_pipeline.py"), "--output", package], check=True,
                    stderr=subprocess.DEVNULL)
-    with open(package) as f:
-        text = f.read()
-    with open(package, "w") as f:
-        f.write(text.replace("[python, train.py]", f"[python, train.py, --epochs, '{EPOCHS}']"))
     return package
 
 
@@ -219,11 +214,11 @@ def training():
         shutil.copytree(EXAMPLE, code, ignore=shutil.ignore_patterns("datasets", "__pycache__"))
         unpack(os.path.join(code, "datasets", "fashion-mnist", "FashionMNIST", "raw"))
         subprocess.run([sides.MUSTER, "image", "build", "-t",
-                        "harbor.qunhequnhe.com/koolab/kubeflow-mnist:train", code], env=m.env,
+                        "registry.example/kubeflow-mnist:train", code], env=m.env,
                        check=True, stdout=subprocess.DEVNULL)
-        native = took(m, "native", os.path.join(code, "native.yaml"), "--param",
-                      f"epochs={EPOCHS}")
-        torch = took(m, "torch", compiled(code))
+        epochs = ("--param", f"epochs={EPOCHS}")
+        native = took(m, "native", os.path.join(code, "native.yaml"), *epochs)
+        torch = took(m, "torch", compiled(code), *epochs)
     sides.table(f"fashion-pipeline, {LIMIT:,} images, {EPOCHS} epoch{'s' * (EPOCHS > 1)}: the steps of "
                 "native.yaml beside those of PyTorch", [
         server.row(name, native[name], torch[name], "ms", less=True)

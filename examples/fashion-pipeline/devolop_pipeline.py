@@ -1,62 +1,33 @@
-# -*- encoding: utf-8 -*-
-import kfp.dsl as dsl
-from kfp.dsl import PipelineVolume
+"""The pipeline: a volume, a step that fills it, a step that trains on it. For kfp 1.8."""
+from kfp import compiler, dsl
 
-# 定义preprocess_op
-def preprocess_op(docker_image_path: str, dataset_root_dir: str,
-                  dataset_name: str):
-    def volume_op():
-        return dsl.VolumeOp(name="create pipeline volume",
-                            resource_name="pipeline-pvc",
-                            modes=["ReadWriteOnce"],
-                            size="3Gi")
 
-    pvolume = volume_op()
+def preprocess_op(image, volume, root, name, limit):
     return dsl.ContainerOp(
-        name="preprocessing",
-        image=docker_image_path,
-        command=["python", f"preprocess.py"],
-        arguments=[
-            "--dataset_root_dir", dataset_root_dir, "--dataset_name",
-            dataset_name
-        ],
-        container_kwargs={'image_pull_policy': 'IfNotPresent'},
-        pvolumes={"/workspace": pvolume.volume})
+        name="preprocessing", image=image, command=["python", "preprocess.py"],
+        arguments=["--dataset_root_dir", root, "--dataset_name", name, "--limit", limit],
+        container_kwargs={"image_pull_policy": "IfNotPresent"},
+        pvolumes={"/workspace": volume})
 
-# 定义train_op
-def train_op(docker_image_path: str, pvolume: PipelineVolume,
-             dataset_root_dir: str, dataset_name: str):
+
+def train_op(image, volume, root, name, epochs):
     return dsl.ContainerOp(
-        name="train",
-        image=docker_image_path,
-        command=["python", f"train.py"],
-        arguments=[
-            "--dataset_root_dir", dataset_root_dir, "--dataset_name",
-            dataset_name
-        ],
-        container_kwargs={'image_pull_policy': 'IfNotPresent'},
-        pvolumes={"/workspace": pvolume})
+        name="train", image=image, command=["python", "train.py"],
+        arguments=["--dataset_root_dir", root, "--dataset_name", name, "--epochs", epochs],
+        container_kwargs={"image_pull_policy": "IfNotPresent"},
+        pvolumes={"/workspace": volume})
 
-# 定义pipeline
-@dsl.pipeline(
-    name='Fashion MNIST Training Pytorch Pipeline',
-    description=
-    'Fashion MNIST Training Pipeline to be executed on KubeFlow-Pytorch.')
-def train_pipeline(
-        image: str = "harbor.qunhequnhe.com/koolab/kubeflow-mnist:train",
-        dataset_root_dir: str = "/workspace/datasets",
-        dataset_name: str = "fashion-mnist"):
 
-    preprocess_data = preprocess_op(image,
-                                    dataset_root_dir=dataset_root_dir,
-                                    dataset_name=dataset_name)
-    train_and_eval = train_op(image,
-                              pvolume=preprocess_data.pvolume,
-                              dataset_root_dir=dataset_root_dir,
-                              dataset_name=dataset_name)
+@dsl.pipeline(name="Fashion MNIST", description="Trains a small network on pictures of clothes.")
+def fashion_pipeline(image: str = "registry.example/kubeflow-mnist:train",
+                     dataset_root_dir: str = "/workspace/datasets",
+                     dataset_name: str = "fashion-mnist", epochs: int = 20, limit: int = 0):
+    claim = dsl.VolumeOp(name="create volume", resource_name="pipeline-pvc",
+                         modes=dsl.VOLUME_MODE_RWO, size="3Gi")
+    filled = preprocess_op(image, claim.volume, dataset_root_dir, dataset_name, limit)
+    # What comes after `filled` mounts the same volume: that is how kfp orders the two.
+    train_op(image, filled.pvolume, dataset_root_dir, dataset_name, epochs)
 
 
 if __name__ == "__main__":
-    import kfp.compiler as compiler
-
-    compiler.Compiler().compile(training_pipeline, __file__ + '.tar.gz')
+    compiler.Compiler().compile(fashion_pipeline, __file__ + ".tar.gz")

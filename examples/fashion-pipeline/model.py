@@ -1,47 +1,32 @@
+"""The network: three blocks of convolution, batch norm and relu, then two dense layers."""
 import torch
-import torch.nn as nn
-import torch.nn.functional as F
+from torch import nn
 
 
 class ConvBlock(nn.Module):
-    def __init__(self,
-                 in_channels,
-                 out_channels,
-                 kernel_size,
-                 stride,
-                 padding,
-                 groups=1,
-                 dilation=1):
-        super(ConvBlock, self).__init__()
-        self.conv = nn.Conv2d(in_channels=in_channels,
-                              out_channels=out_channels,
-                              kernel_size=kernel_size,
-                              stride=stride,
-                              padding=padding,
-                              groups=groups,
-                              dilation=dilation)
-        self.bn = nn.BatchNorm2d(out_channels)
-        self.relu = nn.ReLU(inplace=True)
+    """A convolution whose outputs are normalised over the batch and cut off at zero."""
+
+    def __init__(self, inputs, outputs, kernel, stride=1, padding=0):
+        super().__init__()
+        self.conv = nn.Conv2d(inputs, outputs, kernel, stride=stride, padding=padding)
+        self.bn = nn.BatchNorm2d(outputs)
 
     def forward(self, x):
-        return self.relu(self.bn(self.conv(x)))
+        return torch.relu(self.bn(self.conv(x)))
+
 
 class Net(nn.Module):
+    """28 x 28 grey pixels to the log probabilities of ten classes."""
+
     def __init__(self):
-        super(Net, self).__init__()
-        self.conv1 = ConvBlock(1, 16, 3, 2, 1)
-        self.conv2 = ConvBlock(16, 32, 3, 1, 1)
-        self.conv3 = ConvBlock(32, 64, 1, 1, 0)
-        self.max_pool2d = nn.MaxPool2d(2)
+        super().__init__()
+        self.conv1 = ConvBlock(1, 16, 3, stride=2, padding=1)       # (N, 16, 14, 14)
+        self.conv2 = ConvBlock(16, 32, 3, padding=1)                # (N, 32, 14, 14)
+        self.conv3 = ConvBlock(32, 64, 1)                           # (N, 64, 14, 14)
+        self.pool = nn.MaxPool2d(2)                                 # (N, 64, 7, 7)
         self.fc1 = nn.Linear(64 * 7 * 7, 512)
         self.fc2 = nn.Linear(512, 10)
 
     def forward(self, x):
-        x = self.conv1(x)
-        x = self.conv2(x)
-        x = self.conv3(x)
-        x = self.max_pool2d(x)
-        x = x.view(-1, 64 * 7 * 7)
-        x = self.fc1(x)
-        x = self.fc2(x)
-        return F.log_softmax(x, dim=1)
+        x = self.pool(self.conv3(self.conv2(self.conv1(x))))
+        return torch.log_softmax(self.fc2(self.fc1(x.flatten(1))), dim=1)

@@ -1,70 +1,50 @@
-# -*- encoding: utf-8 -*-
-import os
+"""Step one: the data set, and the loaders of its two parts as pickles for the next step."""
 import argparse
+import gzip
 import pickle
-import torch
-import torchvision.datasets as datasets
-import torchvision.transforms as transforms
+import shutil
+from pathlib import Path
+
+from torch.utils.data import DataLoader, Subset
+from torchvision import datasets, transforms
 
 
-def preprocess(dataset_root_dir,
-               train_batch_size,
-               test_batch_size,
-               num_workers,
-               dataset_name="fashion-mnist"):
-    dataset_path = os.path.join(dataset_root_dir, dataset_name)
-    if not os.path.exists(dataset_path):
-        os.system("mkdir -p {}".format(dataset_path))
-    transform = transforms.Compose(
-        [transforms.ToTensor(),
-         transforms.Normalize((0.1307, ), (0.3081, ))])
-    train_dataset = datasets.FashionMNIST(dataset_path,
-                                          train=True,
-                                          download=True,
-                                          transform=transform)
-    test_dataset = datasets.FashionMNIST(dataset_path,
-                                         train=False,
-                                         download=True,
-                                         transform=transform)
-    train_loader = torch.utils.data.DataLoader(train_dataset,
-                                               batch_size=train_batch_size,
-                                               shuffle=True,
-                                               num_workers=num_workers)
-    test_loader = torch.utils.data.DataLoader(test_dataset,
-                                              batch_size=test_batch_size,
-                                              shuffle=False,
-                                              num_workers=num_workers)
+def unpack(folder):
+    """What came packed is unpacked beside itself; torchvision then has nothing to download."""
+    for packed in folder.glob("*.gz"):
+        plain = packed.with_suffix("")
+        if not plain.exists():
+            with gzip.open(packed) as source, open(plain, "wb") as out:
+                shutil.copyfileobj(source, out)
 
-    with open(os.path.join(dataset_path, 'train.pickle'), 'wb') as f:
-        pickle.dump(train_loader, f)
-    with open(os.path.join(dataset_path, 'test.pickle'), 'wb') as f:
-        pickle.dump(test_loader, f)
-    print("Write dataloader done.")
 
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(
-        description='Kubeflow MNIST training-preprocessing PyTorch-script ')
-    parser.add_argument('--dataset_root_dir',
-                        help='dataset\'s root dir.',
-                        default="./datasets",
-                        type=str)
-    parser.add_argument('--train_batch_size',
-                        help='dataset\'s root dir.',
-                        default=64,
-                        type=int)
-    parser.add_argument('--test_batch_size',
-                        help='dataset\'s root dir.',
-                        default=64,
-                        type=int)
-    parser.add_argument('--num_workers',
-                        help='dataset\'s root dir.',
-                        default=4,
-                        type=int)
-    parser.add_argument("--dataset_name",
-                        help="dataset\'s name",
-                        default="fashion-mnist",
-                        type=str)
+def loader(folder, train, batch, workers, limit):
+    to_tensor = transforms.Compose([transforms.ToTensor(),
+                                    transforms.Normalize((0.1307,), (0.3081,))])
+    images = datasets.FashionMNIST(folder, train=train, download=True, transform=to_tensor)
+    if 0 < limit < len(images):
+        images = Subset(images, range(limit))
+    return DataLoader(images, batch_size=batch, shuffle=train, num_workers=workers)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--dataset_root_dir", default="./datasets")
+    parser.add_argument("--dataset_name", default="fashion-mnist")
+    parser.add_argument("--train_batch_size", type=int, default=64)
+    parser.add_argument("--test_batch_size", type=int, default=64)
+    parser.add_argument("--num_workers", type=int, default=2)
+    parser.add_argument("--limit", type=int, default=0, help="images of each part; 0: all")
     args = parser.parse_args()
 
-    preprocess(args.dataset_root_dir, args.train_batch_size,
-               args.test_batch_size, args.num_workers, args.dataset_name)
+    folder = Path(args.dataset_root_dir) / args.dataset_name
+    folder.mkdir(parents=True, exist_ok=True)
+    unpack(folder / "FashionMNIST/raw")
+    for part, batch in (("train", args.train_batch_size), ("test", args.test_batch_size)):
+        made = loader(str(folder), part == "train", batch, args.num_workers, args.limit)
+        (folder / f"{part}.pickle").write_bytes(pickle.dumps(made))
+        print(f"{part}: {len(made.dataset)} images in batches of {batch}")
+
+
+if __name__ == "__main__":
+    main()

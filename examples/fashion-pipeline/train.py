@@ -1,106 +1,64 @@
-# -*- encoding: utf-8 -*-
+"""Step two: trains on what step one left; TensorBoard's logs and the weights stay on the volume."""
 import argparse
-import os
-import torch
-import torch.optim as optim
-import torch.nn.functional as F
 import pickle
+import time
+from pathlib import Path
+
+import torch
 from tensorboardX import SummaryWriter
-# import torch.scheduler as sched
+from torch.nn.functional import nll_loss
+
 from model import Net
 
 
-def train_epoch(model, train_loader, optimizer, epoch, device, writer):
+def train_epoch(model, loader, optimizer, epoch, device, writer):
     model.train()
-    for batch_idx, (data, target) in enumerate(train_loader):
-        data = data.to(device)
-        target = target.to(device)
-
+    for i, (images, labels) in enumerate(loader):
+        loss = nll_loss(model(images.to(device)), labels.to(device))
         optimizer.zero_grad()
-        pred = model(data)
-        loss = F.nll_loss(pred, target)
         loss.backward()
         optimizer.step()
-        if batch_idx % 100 == 0:
-            print('Train Epoch: {} [{}/{} ({:.0f}%)]\tloss={:.4f}'.format(
-                epoch, batch_idx * len(data), len(train_loader.dataset),
-                100. * batch_idx / len(train_loader), loss.item()))
-        niter = epoch * len(train_loader) + batch_idx
-        writer.add_scalar('loss', loss.item(), niter)
+        writer.add_scalar("loss", loss.item(), (epoch - 1) * len(loader) + i)
+        if i % 100 == 0:
+            print(f"epoch {epoch}, batch {i} of {len(loader)}: loss={loss.item():.4f}", flush=True)
 
 
-def test_epoch(model, test_loader, epoch, device, writer):
+@torch.no_grad()
+def accuracy(model, loader, device):
     model.eval()
-    test_loss = 0
-    correct = 0
-    with torch.no_grad():
-        for data, target in test_loader:
-            data, target = data.to(device), target.to(device)
-            output = model(data)
-            test_loss += F.nll_loss(
-                output, target, reduction='sum').item()  # sum up batch loss
-            pred = output.max(
-                1, keepdim=True)[1]  # get the index of the max log-probability
-            correct += pred.eq(target.view_as(pred)).sum().item()
-
-    test_loss /= len(test_loader.dataset)
-    print('\naccuracy={:.4f}\n'.format(
-        float(correct) / len(test_loader.dataset)))
-    writer.add_scalar('accuracy',
-                      float(correct) / len(test_loader.dataset), epoch)
+    right = sum((model(images.to(device)).argmax(1) == labels.to(device)).sum().item()
+                for images, labels in loader)
+    return right / len(loader.dataset)
 
 
-def train(train_loader_path,
-          test_loader_path,
-          epochs,
-          lr=1e-2,
-          momentum=0.5,
-          seed=1):
-    writer = SummaryWriter("./logs/{}_{}".format(epochs, lr))
-    torch.manual_seed(seed)
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--dataset_root_dir", default="./datasets")
+    parser.add_argument("--dataset_name", default="fashion-mnist")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--lr", type=float, default=0.01)
+    parser.add_argument("--momentum", type=float, default=0.5)
+    parser.add_argument("--epochs", type=int, default=20)
+    args = parser.parse_args()
+
+    folder = Path(args.dataset_root_dir) / args.dataset_name
+    train_loader, test_loader = (pickle.loads((folder / f"{part}.pickle").read_bytes())
+                                 for part in ("train", "test"))
+    torch.manual_seed(args.seed)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-
-    with open(train_loader_path, 'rb') as f:
-        train_dataloader = pickle.loads(f.read())
-    with open(test_loader_path, 'rb') as f:
-        test_dataloader = pickle.loads(f.read())
-
     model = Net().to(device)
-    optimizer = optim.SGD(model.parameters(), lr=lr, momentum=momentum)
-
-    for epoch in range(1, epochs + 1):
-        train_epoch(model, train_dataloader, optimizer, epoch, device, writer)
-        test_epoch(model, test_dataloader, epoch, device, writer)
-
+    optimizer = torch.optim.SGD(model.parameters(), lr=args.lr, momentum=args.momentum)
+    writer = SummaryWriter(f"logs/{args.epochs}_{args.lr}")
+    for epoch in range(1, args.epochs + 1):
+        begin = time.perf_counter()
+        train_epoch(model, train_loader, optimizer, epoch, device, writer)
+        rate = len(train_loader.dataset) / (time.perf_counter() - begin)
+        right = accuracy(model, test_loader, device)
+        writer.add_scalar("accuracy", right, epoch)
+        print(f"epoch {epoch}: accuracy={right:.4f}, {rate:.0f} samples/s", flush=True)
+    writer.close()
     torch.save(model.cpu().state_dict(), "mnist.pt")
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(
-        description='Kubeflow MNIST training-training PyTorch-script ')
-    parser.add_argument('--dataset_root_dir',
-                        help='dataset\'s root dir.',
-                        default="./datasets",
-                        type=str)
-    parser.add_argument("--dataset_name",
-                        help="dataset\'s name",
-                        default="fashion-mnist",
-                        type=str)
-    parser.add_argument("--seed", help="dataset\'s name", default=1, type=int)
-    parser.add_argument("--lr",
-                        help="dataset\'s name",
-                        default=1e-2,
-                        type=float)
-    parser.add_argument("--momentum",
-                        help="dataset\'s name",
-                        default=0.5,
-                        type=float)
-    parser.add_argument("--epochs",
-                        help="dataset\'s name",
-                        default=20,
-                        type=int)
-    args = parser.parse_args()
-
-    train_loader_path = os.path.join(args.dataset_root_dir, args.dataset_name, "train.pickle")
-    test_loader_path = os.path.join(args.dataset_root_dir, args.dataset_name, "test.pickle")
-    train(train_loader_path, test_loader_path, args.epochs, args.lr, args.momentum, args.seed)
+    main()
