@@ -135,7 +135,8 @@ def try_points(points, whole, muster, folder, text, patience=1):
         server, run, dead = with_fault(muster, at, text, fault)
         died, outlived = died + dead, 0 if dead else outlived + 1
         if (outcome(server, run), times_run(server, run)) != whole:
-            wrong.append((fault, run["state"], run["message"], outcome(server, run), times_run(server, run)))
+            wrong.append((fault, run["state"], run["message"], outcome(server, run),
+                          times_run(server, run)))
         check(muster, server)
         if outlived >= patience:
             break
