@@ -103,7 +103,8 @@ static int put_file(struct tar *t, int fd, const struct stat *st, const char *na
 {
     unsigned long long left = (unsigned long long)st->st_size;
 
-    if (put_entry(t, '0', name, "", st->st_mode & 0100 ? 0755 : 0644, left, err) < 0)
+    if (t->put(t->arg, NULL, (size_t)left, err) < 0 ||
+        put_entry(t, '0', name, "", st->st_mode & 0100 ? 0755 : 0644, left, err) < 0)
         return -(int)err->code;
     while (left > 0) {
         size_t want = left < PIECE ? (size_t)left : PIECE;

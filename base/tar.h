@@ -12,7 +12,7 @@
 
 #include "base/err.h"
 
-/* Takes the bytes in order; a failure ends it with that. */
+/* Takes the bytes in order; a failure ends it with that. `bytes` NULL: a file of n bytes follows. */
 typedef int tar_sink(void *arg, const void *bytes, size_t n, struct err *err);
 
 /* The content of the directory that is open as `dir`, which stays open; "./" is its first entry. */

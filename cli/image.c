@@ -66,6 +66,8 @@ static int pack(void *arg, const void *bytes, size_t n, struct err *err)
 {
     struct packing *p = arg;
 
+    if (!bytes)
+        return 0;
     sha256_add(&p->sha, bytes, n);
     return fwrite(bytes, 1, n, p->to) == n
                ? 0 : err_set(err, ERR_IO, "%s: %s", p->path, strerror(errno));

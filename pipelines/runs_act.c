@@ -323,6 +323,8 @@ static void stop_one(struct runs *r, struct live *l, const struct node *n)
         say_ended(r, l, n, "Failed", "terminated", NULL, NULL);
         return;
     }
+    if (hands_leave(r->hands, n))
+        return;
     store_point("runs.stop");
     int rc = jobs_cancel(r->server, l->project, job, "run", &err);
     if (rc == -ERR_MISSING)     /* it was never begun */

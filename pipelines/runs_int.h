@@ -148,6 +148,7 @@ struct leaf {
     double started, ended;
     int code, signal;
     bool good, cancelled, lost; /* succeeded; asked to stop; its keeper was killed */
+    _Atomic bool leave;         /* what it left is not wanted any more */
     json_t *body;               /* of node.ended, when it is made */
     json_t *cache;
     json_t *metrics;
@@ -164,6 +165,9 @@ void leaf_collect(struct server *s, struct leaf *f, const json_t *order);
 int hands_new(struct runs *r, struct hands **out, struct err *err);
 void hands_free(struct hands *h);
 void hands_give(struct hands *h, struct leaf *f, json_t *order);        /* takes both */
+/* A node whose outputs are being carried needs them no more; false: they are not. It ends all the
+ * same, and is taken like any other. */
+bool hands_leave(struct hands *h, const struct node *n);
 struct leaf *hands_take(struct hands *h);       /* one that is done; NULL: none. Yours */
 
 /* ------------------------------------------------------------ steps.c */

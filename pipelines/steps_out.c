@@ -6,6 +6,7 @@
  */
 #include <errno.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/buf.h"
 #include "base/json.h"
@@ -42,12 +43,42 @@ int step_bucket(struct server *s, const char *project, char *out, size_t size, s
     return rc;
 }
 
-static int put_bytes(struct content *c, int fd, struct err *err)
+/* An artifact on its way into the store. */
+struct carried {
+    struct server *server;
+    const struct leaf *leaf;
+    struct content *content;
+};
+
+/* Its size is known before its bytes: a file of holes is as large as it wants, and costs nothing
+ * until it is copied. */
+static int fits(struct carried *c, int64_t n, struct err *err)
+{
+    struct err none = { 0 };
+
+    return objects_room(c->server, n, &none) == 0 ? 0
+        : err_set(err, ERR_IO, "is %.3g MB, and the disk is full or has no room for so much",
+                  (double)n / 1e6);
+}
+
+static int put(void *arg, const void *bytes, size_t n, struct err *err)
+{
+    struct carried *c = arg;
+
+    if (c->leaf->leave)
+        return err_set(err, ERR_AGAIN, "terminated");
+    return bytes ? content_add(c->content, bytes, n, err) : fits(c, (int64_t)n, err);
+}
+
+static int put_file(struct carried *c, int fd, struct err *err)
 {
     OWN_MEM char *chunk = malloc(CHUNK);
+    struct stat st;
 
     if (!chunk)
         return err_set(err, ERR_NOMEM, "no memory for an artifact");
+    if (fstat(fd, &st) == 0 && fits(c, st.st_size, err) < 0)
+        return -(int)err->code;
     for (;;) {
         ssize_t n = read(fd, chunk, CHUNK);
         if (n < 0 && errno == EINTR)
@@ -56,14 +87,9 @@ static int put_bytes(struct content *c, int fd, struct err *err)
             return err_set(err, ERR_IO, "cannot read an artifact: %s", strerror(errno));
         if (n == 0)
             return 0;
-        if (content_add(c, chunk, (size_t)n, err) < 0)
+        if (put(c, chunk, (size_t)n, err) < 0)
             return -(int)err->code;
     }
-}
-
-static int put_tar(void *content, const void *bytes, size_t n, struct err *err)
-{
-    return content_add(content, bytes, n, err);
 }
 
 static int keep_artifact(struct server *s, const struct leaf *f, const char *bucket,
@@ -76,13 +102,14 @@ static int keep_artifact(struct server *s, const struct leaf *f, const char *buc
 
     if (!c)
         return err_set(err, ERR_NOMEM, "no memory for an artifact");
-    if ((dir ? tar_write(fd, put_tar, c, err) : put_bytes(c, fd, err)) < 0)
+    struct carried carried = { s, f, c };
+    if ((dir ? tar_write(fd, put, &carried, err) : put_file(&carried, fd, err)) < 0)
         return -(int)err->code;
     snprintf(key, sizeof key, "%s/%s/%s", f->run->id, f->node->id, name);
-    struct objects_put put = { .project = f->run->project, .bucket = bucket, .name = key,
+    struct objects_put as = { .project = f->run->project, .bucket = bucket, .name = key,
                                .type = dir ? "application/x-tar" : NULL,
                                .when = OBJECTS_WHENEVER };
-    if (content_put(c, &put, &o, err) < 0)
+    if (content_put(c, &as, &o, err) < 0)
         return -(int)err->code;
     char uri[OBJECTS_NAME_MAX + OBJECTS_BUCKET_MAX + 8];
     snprintf(uri, sizeof uri, "gs://%s/%s", bucket, key);
@@ -309,8 +336,8 @@ void leaf_collect(struct server *s, struct leaf *f, const json_t *order)
     char message[600] = "";
 
     if (!f->cancelled && step_outputs(s, f, order, &outputs, &err) < 0 && f->good) {
-        phase = "Error";
-        snprintf(message, sizeof message, "%s", err.text);
+        phase = f->leave ? "Failed" : "Error";
+        snprintf(message, sizeof message, "%s", f->leave ? "terminated" : err.text);
     } else if (!f->good) {
         snprintf(message, sizeof message, "%s", f->reason);
     }

@@ -238,6 +238,16 @@ def test_a_step_that_prints_and_writes_without_end_fails_alone(server):
     assert "larger than" in found["main.a"]["message"] and found["main.b"]["phase"] == "Succeeded"
 
 
+def test_outputs_of_nothing_but_holes_are_not_copied(server):
+    text = workflow(sh("file", "truncate -s 1T /tmp/o", outputs="{artifacts: [{name: o, path: /tmp/o}]}"),
+                    sh("folder", "mkdir /tmp/d; truncate -s 1T /tmp/d/o",
+                       outputs="{artifacts: [{name: d, path: /tmp/d}]}"),
+                    chain("{name: a, template: file}", "{name: b, template: folder, depends: a.Errored}"))
+    run = wait(server, begin(server, text))
+    for name in ("main.a", "main.b"):
+        assert "no room for so much" in nodes(server, run)[name]["message"]
+
+
 def test_a_step_that_fills_the_disk_fails_and_the_next_ones_have_room(muster, small_disk):  # noqa: F811
     fill = "echo first > /tmp/f; cat /dev/zero >> /tmp/f"
     text = workflow(sh("fill", fill), sh("leave", fill + "; true",

@@ -13,7 +13,8 @@
 
 static int keep(void *arg, const void *bytes, size_t n, struct err *err)
 {
-    buf_append(arg, bytes, n);
+    if (bytes)
+        buf_append(arg, bytes, n);
     return ((struct buf *)arg)->failed ? err_set(err, ERR_NOMEM, "no memory") : 0;
 }
 
