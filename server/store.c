@@ -7,6 +7,7 @@
 #include "server/store.h"
 
 #include <assert.h>
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -15,6 +16,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/stat.h>
 
 #include "base/buf.h"
 
@@ -316,6 +318,32 @@ static void take_reserve(struct store *s)
         }
 }
 
+static bool has_entries(const char *dir, const char *name)
+{
+    OWN_BUF path = BUF_INIT;
+    bool found = false;
+
+    buf_printf(&path, "%s/%s", dir, name);
+    DIR *d = path.data ? opendir(path.data) : NULL;
+    for (const struct dirent *e; d && !found && (e = readdir(d));)
+        found = e->d_name[0] != '.';
+    if (d)
+        closedir(d);
+    return found;
+}
+
+/* A new database knows nothing of jobs and objects, and what nobody knows is removed. */
+static int check_lost(const char *dir, const char *path, struct err *err)
+{
+    struct stat st;
+
+    if ((stat(path, &st) == 0 && st.st_size > 0) ||
+        (!has_entries(dir, "jobs") && !has_entries(dir, "blobs")))
+        return 0;
+    return err_set(err, ERR_CONFLICT, "%s is gone or empty, and there are jobs or objects beside it: "
+                   "put it back, or the whole directory from a backup", path);
+}
+
 int store_open(const char *dir, struct store **out, struct err *err)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -333,6 +361,10 @@ int store_open(const char *dir, struct store **out, struct err *err)
     pthread_mutex_init(&s->lock, NULL);
     s->last = &s->first;
     s->reserve = -1;
+    if (check_lost(dir, s->path, err) < 0) {
+        store_free(s);
+        return -(int)err->code;
+    }
     /* A checkpoint of 4,000 pages (16 MB) takes some 20 ms of one write in a thousand. */
     if (conn_open(&s->writer, s->path, "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;"
                   "PRAGMA wal_autocheckpoint=4000; PRAGMA journal_size_limit=67108864;"

@@ -252,9 +252,34 @@ static void a_backup_is_whole_and_damage_is_found(void **state)
     drop_dir(dir);
 }
 
+static void a_database_that_is_gone_is_not_made_anew_beside_jobs(void **state)
+{
+    (void)state;
+    struct err err = { 0 };
+    char path[128];
+    char *dir = new_dir();
+    struct store *s = NULL;
+
+    store_free(open_new(dir));
+    snprintf(path, sizeof path, "%s/jobs", dir);
+    assert_int_equal(mkdir(path, 0700), 0);
+    store_free(open_new(dir));
+    snprintf(path, sizeof path, "%s/jobs/7", dir);
+    assert_int_equal(mkdir(path, 0700), 0);
+    store_free(open_new(dir));
+    snprintf(path, sizeof path, "%s/muster.db", dir);
+    assert_int_equal(truncate(path, 0), 0);
+    assert_fails(store_open(dir, &s, &err), ERR_CONFLICT);
+    assert_int_equal(unlink(path), 0);
+    assert_fails(store_open(dir, &s, &err), ERR_CONFLICT);
+    assert_non_null(strstr(err.text, "put it back"));
+    drop_dir(dir);
+}
+
 CHECK_MAIN(a_failing_write_undoes_itself_and_nothing_else,
            a_schema_is_made_once_and_a_newer_one_is_refused,
            threads_share_transactions_and_each_hears_its_own_result,
            what_was_acknowledged_survives_a_kill_at_every_point,
            a_full_disk_is_one_clear_error_and_passes,
-           a_backup_is_whole_and_damage_is_found)
+           a_backup_is_whole_and_damage_is_found,
+           a_database_that_is_gone_is_not_made_anew_beside_jobs)
