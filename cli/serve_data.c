@@ -142,10 +142,41 @@ int serve_check(const char *dir, struct err *err)
 
 /* ------------------------------------------------------------ copies */
 
-static int copy_file(const char *from, const char *to, mode_t mode, struct err *err)
+/* The same blocks where the disk can share them. As a system call. */
+static int copy_piece(int in, int out, off_t at, off_t end)
 {
     char bytes[65536];
-    ssize_t n;
+    off_t to = at;
+    ssize_t n = 1;
+
+    while (at < end && (n = copy_file_range(in, &at, out, &to, (size_t)(end - at), 0)) > 0)
+        continue;
+    while (n < 0 && at < end) {
+        ssize_t got = pread(in, bytes, sizeof bytes, at);
+        if (got <= 0)
+            return (int)got;
+        if (pwrite(out, bytes, (size_t)got, at) != got)
+            return -1;
+        at += got;
+    }
+    return 0;
+}
+
+/* What is nothing but zeros takes no room there either. */
+static int copy_data(int in, int out)
+{
+    struct stat st;
+
+    if (fstat(in, &st) < 0 || ftruncate(out, st.st_size) < 0)
+        return -1;
+    for (off_t at = 0, end; (at = lseek(in, at, SEEK_DATA)) >= 0; at = end)
+        if ((end = lseek(in, at, SEEK_HOLE)) < 0 || copy_piece(in, out, at, end) < 0)
+            return -1;
+    return errno == ENXIO ? 0 : -1;     /* no data from there on */
+}
+
+static int copy_file(const char *from, const char *to, mode_t mode, struct err *err)
+{
     OWN_FD int in = open(from, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (in < 0)
         return err_set(err, errno == ENOENT ? ERR_MISSING : ERR_IO, "cannot read %s: %s", from,
@@ -153,14 +184,7 @@ static int copy_file(const char *from, const char *to, mode_t mode, struct err *
     OWN_FD int out = open(to, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, mode);
     if (out < 0)
         return err_set(err, ERR_IO, "cannot write %s: %s", to, strerror(errno));
-    /* The same blocks where the disk can share them. */
-    while ((n = copy_file_range(in, NULL, out, NULL, 1 << 30, 0)) > 0)
-        ;
-    if (n < 0)
-        while ((n = read(in, bytes, sizeof bytes)) > 0)
-            if (write(out, bytes, (size_t)n) != n)
-                return err_set(err, ERR_IO, "cannot write %s: %s", to, strerror(errno));
-    if (n < 0 || fsync(out) < 0)
+    if (copy_data(in, out) < 0 || fsync(out) < 0)
         return err_set(err, ERR_IO, "cannot copy %s to %s: %s", from, to, strerror(errno));
     return 0;
 }
