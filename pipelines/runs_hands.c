@@ -166,8 +166,10 @@ bool hands_leave(struct hands *h, const struct node *n)
     pthread_mutex_lock(&h->lock);
     for (int i = 0; i < 2; i++)
         for (struct load *l = i ? h->busy : h->first; l; l = l->next)
-            if (l->leaf->node == n && l->leaf->attempt == n->attempt)
-                found = l->leaf->leave = true;
+            if (l->leaf->node == n && l->leaf->attempt == n->attempt) {
+                l->leaf->leave = true;
+                found = true;
+            }
     for (const struct leaf *f = h->done; f; f = f->next)
         found |= f->node == n && f->attempt == n->attempt;
     pthread_mutex_unlock(&h->lock);

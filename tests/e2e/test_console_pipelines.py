@@ -209,7 +209,7 @@ def test_from_the_upload_to_green_and_two_runs_compared(page, server, screens, t
     page.click("header >> text=Create run")
     page.fill("#run-name", "first")
     page.fill("#run-experiment", "colours")
-    assert page.input_value("#p-rate") == "0.1"
+    expect(page.locator("#p-rate")).to_have_value("0.1")
     page.fill("#p-pause", "4")                          # long enough to be seen
     page.screenshot(path=screens / "create-run.png")
     page.click("button:has-text('Start')")
@@ -229,8 +229,8 @@ def test_from_the_upload_to_green_and_two_runs_compared(page, server, screens, t
 
     page.click("header >> text=Run again")
     page.wait_for_selector("h1:has-text('Run again')")
-    assert page.input_value("#p-pause") == "4"
-    assert page.input_value("#run-experiment") == "colours"
+    expect(page.locator("#p-pause")).to_have_value("4")
+    expect(page.locator("#run-experiment")).to_have_value("colours")
     page.fill("#run-name", "second")
     page.fill("#p-rate", "0.7")
     page.fill("#p-pause", "0")
@@ -287,7 +287,7 @@ def test_loops_and_retries_unfold_and_keys_move(page, server, screens):
     page.goto(f"{server.address}/#/runs/default/{run['id']}")
     each = box(page, "main.each")
     expect(each).to_contain_text("×3")
-    assert box(page, "main.each(0:red)").count() == 0
+    expect(box(page, "main.each(0:red)")).to_have_count(0)
     each.click()
     has_phase(page, "main.each(2:blue)", "Succeeded")
     expect(page.locator(".panel")).to_contain_text("3 of 3")
@@ -442,7 +442,8 @@ def test_typed_parameters_and_the_metrics_of_a_classifier(page, server, screens,
     page.goto(f"{server.address}/#/pipelines")
     page.set_input_files("input[type=file]", package)
     page.click("header >> text=Create run")
-    assert page.input_value("#p-layers") == "[8,4]" and page.input_value("#p-shuffle") == "true"
+    expect(page.locator("#p-layers")).to_have_value("[8,4]")
+    expect(page.locator("#p-shuffle")).to_have_value("true")
     page.fill("#p-rows", "many")
     page.click("button:has-text('Start')")
     page.wait_for_selector(".trouble:has-text('rows')")
