@@ -13,12 +13,12 @@ import os
 import sys
 import tarfile
 import time
-import urllib.request
 
 import kfp
 import kfp_server_api
 from kfp import components, dsl
 from kfp.cli.cli import main
+from kfp_common import bucket, recorded
 from kubernetes.client import V1HostPathVolumeSource, V1Volume, V1VolumeMount
 
 FOLDER, FLAG = sys.argv[1:]
@@ -30,33 +30,6 @@ sys.stdout, out = sys.stderr, sys.stdout
 # It looks every five seconds whether a run has ended.
 sleep = time.sleep
 time.sleep = lambda seconds: sleep(min(seconds, 0.1))
-
-
-def recorded():
-    """Notes which calls of the API are made; all that its client knows, and those."""
-    known, made, end = set(), set(), "_with_http_info"
-
-    def noting(name, call):
-        def noted(*args, **kw):
-            made.add(name)
-            return call(*args, **kw)
-        return noted
-    for service in (s for s in vars(kfp_server_api).values() if isinstance(s, type)):
-        for name in (n for n in list(vars(service)) if n.endswith(end)):
-            known.add(name[:-len(end)])
-            setattr(service, name, noting(name[:-len(end)], getattr(service, name)))
-    return known, made
-
-
-def bucket(path):
-    """The package as an object of the server: its gs:// address."""
-    def post(at, body, kind):
-        urllib.request.urlopen(urllib.request.Request(
-            f"{os.environ['KF_PIPELINES_ENDPOINT']}{at}", body, {"Content-Type": kind})).close()
-    post("/storage/v1/b?project=default", b'{"name": "packages"}', "application/json")
-    with open(path, "rb") as f:
-        post("/upload/storage/v1/b/packages/o?uploadType=media&name=p.yaml", f.read(), "text/plain")
-    return "gs://packages/p.yaml"
 
 
 def shell(name, text, *args, **outputs):
