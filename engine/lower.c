@@ -109,7 +109,7 @@ static void add_call(struct call *list, int *n, struct stage *s, enum phase phas
     if (!s->ops->run[phase])
         return;
     list[*n] = (struct call){ s->ops->run[phase], s,
-                              *after || (s->sync[phase] & SYNC_BEFORE) };
+                              *after || (s->sync[phase] & SYNC_BEFORE), -1 };
     *after = s->sync[phase] & SYNC_AFTER;
     (*n)++;
 }
@@ -119,6 +119,42 @@ static void close_list(struct call *list, int n, bool after)
 {
     if (n)
         list[0].barrier |= after;
+}
+
+/* The vector lies in the order of the nodes, as stages do: where the part of s begins. */
+static long ready_from(const struct plan *p, const struct stage *s)
+{
+    for (int i = 0; i < p->n_params; i++)
+        if (p->param[i]->grad_at >= 0 && param_node(p->param[i]) >= s->at)
+            return p->param[i]->grad_at;
+    return p->grad_floats;
+}
+
+/* What a stage adds up in its update reads its own gradients and its inputs, nothing that the
+ * backward pass of an earlier stage writes; and in a shared plan it changes no weight. So it may
+ * go at once, and what it leaves in the roots is final. */
+static void list_early(struct plan *p)
+{
+    struct plan_int *own = p->own;
+    struct call *list = own->early = calloc((size_t)p->n_stages * PHASES + 1, sizeof *list);
+    long ready = p->grad_floats;
+    bool after = false;
+
+    for (int i = 0; i < p->n_stages; i++)
+        add_call(list, &own->n_early, &p->stage[i], PHASE_FORWARD, &after);
+    for (int i = p->n_stages - 1; i >= 0; i--) {
+        const int begin = own->n_early;
+        add_call(list, &own->n_early, &p->stage[i], PHASE_BACKWARD, &after);
+        const int update = own->n_early;
+        add_call(list, &own->n_early, &p->stage[i], PHASE_UPDATE, &after);
+        if (own->n_early > update)
+            list[update].barrier = true;
+        if (own->n_early > begin)
+            list[begin].ready = ready;
+        if (p->stage[i].n_nodes)        /* the loss has none of its own */
+            ready = ready_from(p, &p->stage[i]);
+    }
+    close_list(list, own->n_early, after);
 }
 
 void plan_list(struct plan *p)
@@ -144,4 +180,6 @@ void plan_list(struct plan *p)
     close_list(own->train, own->n_train, after);
     for (int i = forward; i < own->n_train; i++)
         own->loss_settled |= own->train[i].barrier;
+    if (p->shared)
+        list_early(p);
 }

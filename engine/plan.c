@@ -121,7 +121,7 @@ struct param *plan_param(struct plan *p, const struct node *node, const char *su
         q->count *= dim[i];
     }
     q->group = node->group;
-    q->order = (int)(node - p->graph->node) * 8 + suffix_index(suffix);
+    q->order = (int)(node - p->graph->node) * PARAM_SUFFIXES + suffix_index(suffix);
     choose_init(p, node, suffix, q);
     q->size = q->grad_size = (size + 15) / 16 * 16;
     int copies = replicated ? p->threads : 1;
@@ -366,6 +366,7 @@ void plan_free(struct plan *p)
         munmap(p->own->block, PLAN_RESERVE);
     free(p->own->forward);
     free(p->own->train);
+    free(p->own->early);
     free(p->own);
     free(p->stage);
     free(p->value);

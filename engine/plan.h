@@ -202,6 +202,12 @@ struct plan_share {
     /* rows[k * stride]: `count` floats of shard k, up to SHARE_GATHER. Own rows are given, the
      * others are filled in. Any bits: not all are numbers. */
     int (*gather)(void *arg, float *rows, long stride, long count);
+    /* During the backward pass: from element `from` on, every root of this step that has samples is
+     * final; `filled` as in reduce. `from` falls from call to call of a step; whatever is not
+     * announced is final at the reduce. Must not wait. Members meet before it, so it is called for
+     * `ready_floats` new ones at the least. NULL: never. */
+    void (*ready)(void *arg, unsigned filled, long from);
+    long ready_floats;
     /* The roots are complete. Leaves in *out, in ascending order, where the sums of the batch are:
      * of each element, by the tree over the shards in `filled` (a bit each). */
     int (*reduce)(void *arg, unsigned filled, const struct grad_segment **out, int *out_n);

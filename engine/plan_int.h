@@ -10,7 +10,12 @@ struct call {
     void (*run)(struct stage *s, struct member *m);
     struct stage *stage;
     bool barrier;               /* all members arrive before it */
+    long ready;                 /* by then the gradient vector is final from here on; -1: no matter */
 };
+
+/* param.order counts by node and so many suffixes. */
+enum { PARAM_SUFFIXES = 8 };
+static inline int param_node(const struct param *q) { return q->order / PARAM_SUFFIXES; }
 
 /* Memory beyond this is a mistake in a spec, not a model; it is address space only until used. */
 static const size_t PLAN_RESERVE = (size_t)64 << 30;
@@ -25,6 +30,8 @@ struct plan_int {
     int n_forward;
     struct call *train;         /* forward, backward, update */
     int n_train;
+    struct call *early;         /* the same for plan_share.ready: an update after its backward */
+    int n_early;
     bool loss_settled;          /* a barrier of `train` comes after the loss is computed */
     bool no_grad;               /* tensors taken now need no gradient */
     const struct stage *building;
@@ -63,6 +70,8 @@ void loss_by_shard(const struct member *m, double sum[SHARDS_MAX][2]);
 
 /* Once stages and parameters are there. */
 void share_init(struct plan *p);
+/* Member 0, when all have passed a barrier: the vector is final from `from` on. */
+void share_ready(const struct member *m, long from);
 /* All members: makes the gradients of the batch of everybody's. False: the step is abandoned. */
 bool share_reduce(struct member *m);
 /* The gradient of q from `from` on, up to *to, which may come nearer. `room` has room for it. */

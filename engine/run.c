@@ -211,9 +211,19 @@ static double batch_loss(const struct member *m)
 /* A step is abandoned between two barriers of a call, so all members leave after the same one. */
 static void run_calls(struct member *m, const struct call *call, int n)
 {
-    for (int i = 0; i < n && !(m->train && m->plan->own->abandoned); i++) {
-        if (call[i].barrier)
+    const struct plan *p = m->plan;
+    long told = p->grad_floats;         /* of the vector, from here on; each member counts along */
+
+    for (int i = 0; i < n && !(m->train && p->own->abandoned); i++) {
+        const bool tell = call[i].ready >= 0 &&
+                          told - call[i].ready >= p->own->share.ready_floats;
+        if (call[i].barrier || tell)
             member_barrier(m);
+        if (tell) {
+            told = call[i].ready;
+            if (m->id == 0)
+                share_ready(m, told);
+        }
         call[i].run(call[i].stage, m);
     }
 }
@@ -273,8 +283,9 @@ static void run_member(int id, void *arg)
     struct plan *p = r->plan;
     struct plan_int *own = p->own;
     struct member m = { .id = id, .count = p->threads, .plan = p, .train = r->train };
-    const struct call *list = r->train ? own->train : own->forward;
-    int n = r->train ? own->n_train : own->n_forward;
+    const bool early = p->shared && own->share.ready;
+    const struct call *list = !r->train ? own->forward : early ? own->early : own->train;
+    int n = !r->train ? own->n_forward : early ? own->n_early : own->n_train;
     bool settle = r->hook || (r->results && !(r->train && own->loss_settled));
 
     m.optim[0] = p->optim[0];

@@ -212,6 +212,13 @@ uint64_t member_wait(struct member *m)
 
 /* ------------------------------------------------------------------ the vector */
 
+void share_ready(const struct member *m, long from)
+{
+    const struct plan_share *s = &m->plan->own->share;
+
+    s->ready(s->arg, shards_filled(m->whole, m->plan->shards), from);
+}
+
 /* Member 0 alone. */
 static void reduce(const struct member *m)
 {

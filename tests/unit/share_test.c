@@ -172,6 +172,8 @@ struct worker {
     float *board;
     _Atomic long posts;
     bool reduced;                       /* of this step: no hook can stop it now */
+    float *shown[SHARE_ROOTS];          /* what was said to be final */
+    long shown_from, shown_calls, shown_wrong;
     pthread_t thread;
     long first_step, steps, done;
     struct step_result result[STEPS_MAX];
@@ -241,11 +243,34 @@ static bool tree(const struct job *job, unsigned filled, int first, int width, l
     return true;
 }
 
+static bool has_samples(const struct worker *w, unsigned filled, int r)
+{
+    return filled >> w->first[r] & ((1u << w->width[r]) - 1);
+}
+
+static void ready(void *arg, unsigned filled, long from)
+{
+    struct worker *w = arg;
+
+    w->shown_wrong += from < 0 || from >= w->shown_from;
+    for (int r = 0; r < w->n_roots; r++)
+        if (has_samples(w, filled, r))
+            memcpy(w->shown[r] + from, w->root[r] + from,
+                   (size_t)(w->shown_from - from) * sizeof(float));
+    w->shown_from = from;
+    w->shown_calls++;
+}
+
 static int reduce(void *arg, unsigned filled, const struct grad_segment **out, int *out_n)
 {
     struct worker *w = arg;
     struct job *job = w->job;
 
+    for (int r = 0; r < w->n_roots; r++)
+        if (has_samples(w, filled, r))
+            w->shown_wrong += memcmp(w->shown[r] + w->shown_from, w->root[r] + w->shown_from,
+                                     (size_t)(job->floats - w->shown_from) * sizeof(float)) != 0;
+    w->shown_from = job->floats;
     if (fails(w))
         return 1;
     pthread_barrier_wait(&job->barrier);
@@ -292,6 +317,7 @@ static void *work(void *arg)
     struct worker *w = arg;
     struct plan *p = w->s->plan;
 
+    w->shown_from = w->job->floats;
     w->done = plan_train(p, &w->s->stretch, w->first_step * p->batch, w->steps,
                          (uint64_t)w->first_step, w->result, NULL, NULL);
     w->abandoned = plan_abandoned(p);
@@ -322,7 +348,8 @@ static void set_shares(struct job *job, int active)
         w->n_roots = share_roots(shards, w->from, w->to, w->first, w->width);
         struct plan_share share = { .from = w->from, .to = w->to, .gather = gather,
                                     .reduce = reduce, .board = w->board, .post = post,
-                                    .wait = wait_for, .n_places = job->n, .self = i, .arg = w };
+                                    .wait = wait_for, .n_places = job->n, .self = i, .arg = w,
+                                    .ready = i % 2 ? NULL : ready, .ready_floats = 1 };
         for (int side = 0; side < 2; side++)
             memcpy(share.root[side], w->root, sizeof share.root[side]);
         for (int k = 0; k < job->n; k++) {
@@ -355,6 +382,7 @@ static struct job *job_new(const struct net *net, int n, int active, bool mixed)
         for (int r = 0; r < SHARE_ROOTS; r++) {
             w->root[r] = malloc((size_t)job->floats * sizeof(float));
             memset(w->root[r], 0xff, (size_t)job->floats * sizeof(float));
+            w->shown[r] = malloc((size_t)job->floats * sizeof(float));
         }
         w->sum = calloc((size_t)job->floats, sizeof(float));
         size_t board = (size_t)w->s->plan->board_floats * sizeof(float);
@@ -368,8 +396,10 @@ static struct job *job_new(const struct net *net, int n, int active, bool mixed)
 static void job_free(struct job *job)
 {
     for (int i = 0; i < job->n; i++) {
-        for (int r = 0; r < SHARE_ROOTS; r++)
+        for (int r = 0; r < SHARE_ROOTS; r++) {
             free(job->worker[i].root[r]);
+            free(job->worker[i].shown[r]);
+        }
         free(job->worker[i].sum);
         free(job->worker[i].board);
         setting_free(job->worker[i].s);
@@ -421,6 +451,7 @@ static void compare_job(const struct net *net, const struct job *job, const stru
         const struct worker *w = &job->worker[i];
         assert_int_equal(w->done, steps);
         assert_false(w->abandoned);
+        assert_int_equal(w->shown_wrong, 0);
         compare(net, w->s->plan, alone->plan, i);
         compare_test(w->s, alone);
         for (long k = 0; k < steps; k++) {
@@ -458,6 +489,7 @@ static void any_split_of_the_shards_makes_the_same_bits(void **state)
             struct job *job = job_new(net, splits[k], splits[k], false);
             job_run(job, 0, steps_of(net), -1);
             compare_job(net, job, alone, want, steps_of(net));
+            assert_true(job->worker[0].shown_calls >= steps_of(net));
             job_free(job);
         }
         setting_free(alone);
