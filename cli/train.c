@@ -334,7 +334,8 @@ static int coordinate(void *arg, const struct job_desk *desk, struct err *err)
         coordinator_stop();
     struct coordinator_config config = { .token = desk->token, .listener = desk->listener,
                                          .address = desk->address, .min = j->min, .max = j->max,
-                                         .beat_ms = 100, .handler = on_event };
+                                         .beat_ms = 100, .handler = on_event,
+                                         .over = desk->over };
     if (rundir_open(j->dir, &dir, &config.logged, &config.tested, &checkpoint, err) < 0 ||
         (checkpoint && trainer_load(t, checkpoint, err) < 0))
         return -(int)err->code;

@@ -74,8 +74,10 @@ struct caller *caller_find(struct coordinator *c, uint64_t id)
 static void caller_lose(struct coordinator *c, struct caller *k, const char *why)
 {
     if (k->kind == CALLER_WORKER) {
+        end_absent(c, &k->who);
         roster_lost(c->roster, k->id);
-        record_change(c, "lost", json_pack("{s:I, s:s}", "id", (json_int_t)k->id, "why", why));
+        if (!c->over)
+            record_change(c, "lost", json_pack("{s:I, s:s}", "id", (json_int_t)k->id, "why", why));
     }
     caller_drop(k);
 }
@@ -177,7 +179,7 @@ static void on_message(struct coordinator *c, struct caller *k, const struct wir
     struct err err = { 0 };
 
     if (h->kind == WIRE_RESULTS || h->kind == WIRE_STATE) {
-        if (!counts(c, k, h))
+        if (c->over || !counts(c, k, h))
             return;
         if (h->kind == WIRE_STATE) {
             buf_clear(&c->state);
@@ -193,7 +195,9 @@ static void on_message(struct coordinator *c, struct caller *k, const struct wir
         caller_lose(c, k, "sent what is not JSON");
         return;
     }
-    if (h->kind == WIRE_HELLO)
+    if (c->over)
+        end_message(c, k, h, doc);
+    else if (h->kind == WIRE_HELLO)
         desk_hello(c, k, doc);
     else if (h->kind == WIRE_ASK)
         desk_ask(c, k, doc);
@@ -278,7 +282,7 @@ static void write_caller(struct coordinator *c, struct caller *k)
     k->since = clock_seconds();
 }
 
-static void poll_callers(struct coordinator *c, int timeout_ms)
+void callers_poll(struct coordinator *c, int timeout_ms)
 {
     struct pollfd p[CALLERS_MAX + 1] = { { .fd = c->config->listener, .events = POLLIN } };
     struct caller *of[CALLERS_MAX + 1];
@@ -552,40 +556,10 @@ static int open_coordinator(struct coordinator *c, struct err *err)
     return 0;
 }
 
-/* Says good bye and gives the bytes a moment to leave. */
 static void close_coordinator(struct coordinator *c)
 {
-    char path[4096 + 32];
-    double until = clock_seconds() + 1;
-    bool busy = true;
-
-    desk_tell(c);
-    for (int i = 0; i < CALLERS_MAX; i++) {
-        struct caller *k = &c->caller[i];
-        if (k->fd >= 0 && !wire_in_proved(k->in))
-            caller_drop(k);
-        if (k->fd < 0 || k->closing)
-            continue;
-        caller_put(k, WIRE_BYE, 0, 0, c->ended ? "ended" : "stopped", c->ended ? 5 : 7);
-        k->kind = CALLER_NEW;
-        k->closing = true;
-    }
-    while (busy && clock_seconds() < until) {
-        busy = false;
-        for (int i = 0; i < CALLERS_MAX; i++) {
-            if (c->caller[i].fd < 0)
-                continue;
-            write_caller(c, &c->caller[i]);
-            read_caller(c, &c->caller[i]);
-            busy |= c->caller[i].fd >= 0;
-        }
-        if (busy)
-            poll(NULL, 0, 5);
-    }
     for (int i = 0; i < CALLERS_MAX; i++)
         caller_drop(&c->caller[i]);
-    snprintf(path, sizeof path, "%s/job.json", rundir_path(c->config->dir));
-    unlink(path);               /* nobody answers there any more */
     roster_free(c->roster);
     buf_done(&c->state);
     if (c->history >= 0)
@@ -617,7 +591,7 @@ static int loop(struct coordinator *c, struct err *err)
     double beat_at = 0, stop_at = 0;
 
     while (!c->ended && c->failed.code == ERR_OK) {
-        poll_callers(c, (int)(c->beat * 1e3 / 4) + 1);
+        callers_poll(c, (int)(c->beat * 1e3 / 4) + 1);
         double now = clock_seconds();
         judge_suspects(c, now);
         judge_silence(c, now);
@@ -658,8 +632,11 @@ int coordinator_run(const struct coordinator_config *config, struct fit_result *
     c->config = config;
     c->history = -1;
     int rc = open_coordinator(c, err);
-    if (rc == 0)
+    if (rc == 0) {
         rc = loop(c, err);
+        stop_asked = 0;
+        end_tell(c, &stop_asked);
+    }
     close_coordinator(c);
     if (rc < 0)
         return rc;

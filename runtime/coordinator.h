@@ -16,6 +16,8 @@
 #ifndef MUSTER_RUNTIME_COORDINATOR_H
 #define MUSTER_RUNTIME_COORDINATOR_H
 
+#include <stdatomic.h>
+
 #include "runtime/rundir.h"
 #include "runtime/trainer.h"
 
@@ -29,6 +31,7 @@ struct coordinator_config {
     int min, max;               /* workers */
     int beat_ms;
     long logged, tested;        /* the last steps that metrics.jsonl has */
+    atomic_bool *over;          /* set when workers are sent away for good: none is to be started */
     train_handler handler;      /* told of events as a trainer tells them */
     void *arg;
 };

@@ -114,6 +114,8 @@ static void welcome(struct coordinator *c, struct caller *k, const json_t *hello
         return;
     }
     k->kind = CALLER_WORKER;
+    k->who = who;
+    end_present(c, &who);
     k->member_from = fresh ? roster_generation(c->roster) + 1 : 0;
     OWN_JSON json_t *doc = json_pack("{s:I, s:b, s:i}", "id", (json_int_t)k->id, "fresh", fresh,
                                      "beat_ms", c->config->beat_ms);

@@ -1,8 +1,9 @@
-/* runtime/coordinator_int.h - the coordinator's parts: connections and loop, records */
+/* runtime/coordinator_int.h - the coordinator's parts: connections and loop, desk, records, end */
 #ifndef MUSTER_RUNTIME_COORDINATOR_INT_H
 #define MUSTER_RUNTIME_COORDINATOR_INT_H
 
 #include <jansson.h>
+#include <signal.h>
 
 #include "base/buf.h"
 #include "runtime/coordinator.h"
@@ -18,6 +19,7 @@ struct caller {
     int fd;                     /* -1: a free place */
     enum caller_kind kind;
     uint64_t id;                /* of a worker */
+    struct roster_who who;
     uint64_t member_from;       /* the generation since which its state counts */
     struct wire_in *in;
     struct buf out;
@@ -30,6 +32,12 @@ struct caller {
     double bytes_per_step;
     uint64_t suspects;          /* id of a worker that it cannot reach; 0: none */
     double suspected_at;
+};
+
+/* A worker whose connection is gone and who may call again. */
+struct absent {
+    struct roster_who who;      /* pid 0: a free place */
+    double since;
 };
 
 struct coordinator {
@@ -53,6 +61,9 @@ struct coordinator {
     int history;                /* file descriptor of roster.jsonl */
     char data[65], mark[65];    /* digests that a worker must have too */
     bool ended, stopping;
+    bool over;                  /* all that is left is to tell everybody (coordinator_end.c) */
+    double over_since;
+    struct absent absent[ROSTER_MAX];
     struct fit_result fit;
     char digest[65];
     struct err failed;          /* what the workers failed with; code 0: nothing */
@@ -68,6 +79,9 @@ void caller_put_json(struct caller *k, enum wire_kind kind, uint64_t generation,
 struct caller *caller_find(struct coordinator *c, uint64_t id);         /* NULL: no worker has it */
 void caller_drop(struct caller *k);
 void caller_refuse(struct coordinator *c, struct caller *k, const struct err *why);
+
+/* One round of reading and writing, at most so long. */
+void callers_poll(struct coordinator *c, int timeout_ms);
 
 /* --- the desk (coordinator_desk.c) --- */
 
@@ -89,5 +103,17 @@ int record_results(struct coordinator *c, bool current, const char *body, size_t
 int record_event(struct coordinator *c, const json_t *event, struct err *err);
 /* Writes generation, next id and list. */
 int record_roster(struct coordinator *c, struct err *err);
+
+/* --- the end (coordinator_end.c) --- */
+
+/* Until every worker has heard that the job is over, those too whose connection is gone; bounded.
+ * `*hurry` becomes true when somebody does not want to wait for that any longer. */
+void end_tell(struct coordinator *c, const volatile sig_atomic_t *hurry);
+/* What is said to a coordinator that is over. */
+void end_message(struct coordinator *c, struct caller *k, const struct wire_header *h,
+                 const json_t *doc);
+/* A worker's connection is gone; it is back. */
+void end_absent(struct coordinator *c, const struct roster_who *who);
+void end_present(struct coordinator *c, const struct roster_who *who);
 
 #endif

@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -34,7 +35,7 @@ static const double AT_ONCE = 10;
 static const double REST = 10;          /* seconds before the next try, while others work */
 /* A replacement reads data, which takes a core; those who are left go on first. */
 static const double BREATH = 0.15;
-static const double GRACE = 3;          /* seconds that children have to end */
+static const double GRACE = 1;          /* seconds between being asked to end and being killed */
 /* The coordinator does next to nothing, and everybody waits for it when it does: with as many
  * workers as cores or more, each message that it sends would wake one who takes its core before the
  * next one is sent. Only who has the right can go below 0; without it, a change takes some ms
@@ -75,6 +76,7 @@ static int start_coordinator(struct job *j, struct err *err)
 
     if (pipe2(ends, O_CLOEXEC) < 0)
         return err_set(err, ERR_IO, "a pipe cannot be had: %s", strerror(errno));
+    atomic_store(j->desk.over, false);  /* one that was killed on its way out is replaced too */
     fflush(NULL);
     pid_t pid = fork();
     if (pid < 0)
@@ -182,11 +184,19 @@ static bool reap(struct job *j, struct err *err)
     return ended;
 }
 
+/* Nobody here has anything to lose: what the job made is on disk, or is not to be had. A worker
+ * that was told so is on its way out; one that is asleep has to wake up to hear it; one that reads
+ * its data yet, or calls a coordinator that is gone, would not hear it for long. */
 static void end_children(struct job *j)
 {
     double until = clock_seconds() + GRACE;
     struct err ignored;
 
+    for (int i = 0; i < ROSTER_MAX; i++)
+        if (j->worker[i].pid) {
+            kill(j->worker[i].pid, SIGTERM);
+            kill(j->worker[i].pid, SIGCONT);
+        }
     while (count_workers(j) && clock_seconds() < until) {
         reap(j, &ignored);
         usleep(5000);
@@ -311,7 +321,7 @@ static int keep_going(struct job *j, struct err *err)
                        "last words are above)", j->failures);
     if (!j->coordinator.pid && start_coordinator(j, err) < 0)
         return -(int)err->code;
-    if (j->desk.stopping || clock_seconds() < j->rest_until)
+    if (j->desk.stopping || atomic_load(j->desk.over) || clock_seconds() < j->rest_until)
         return 0;
     for (int n = count_workers(j); n < wanted_workers(j); n++)
         if (start_worker(j, err) < 0)
@@ -348,8 +358,14 @@ int job_run(const struct job_config *config, struct err *err)
     j->config = config;
     j->max = config->max;
     j->word = -1;
-    if (open_desk(j, err) < 0)
+    j->desk.over = mmap(NULL, sizeof *j->desk.over, PROT_READ | PROT_WRITE,
+                        MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (j->desk.over == MAP_FAILED)
+        return err_set(err, ERR_NOMEM, "no memory for a job");
+    if (open_desk(j, err) < 0) {
+        munmap(j->desk.over, sizeof *j->desk.over);
         return -(int)err->code;
+    }
     sigemptyset(&j->waits);
     sigaddset(&j->waits, SIGCHLD);
     sigaddset(&j->waits, SIGINT);
@@ -358,6 +374,7 @@ int job_run(const struct job_config *config, struct err *err)
     int rc = loop(j, err);
     end_children(j);
     sigprocmask(SIG_SETMASK, &before, NULL);
+    munmap(j->desk.over, sizeof *j->desk.over);
     close(j->desk.listener);
     if (j->word >= 0)
         close(j->word);

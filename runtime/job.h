@@ -8,6 +8,7 @@
 #ifndef MUSTER_RUNTIME_JOB_H
 #define MUSTER_RUNTIME_JOB_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 
 #include "base/err.h"
@@ -20,6 +21,7 @@ struct job_desk {
     char address[JOB_ADDRESS];
     char token[JOB_TOKEN];
     bool stopping;              /* the one before was killed when it had been asked to stop */
+    atomic_bool *over;          /* it sets this when it sends the workers away for good */
 };
 
 struct job_config {

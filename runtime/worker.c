@@ -616,6 +616,8 @@ int worker_fetch_spec(const char *join, const char *token, struct job_spec **out
         return -(int)err->code;
     if (h.kind == WIRE_REFUSED)
         return err_set(err, ERR_DENIED, "%s", body.data);
+    if (h.kind == WIRE_BYE)
+        return err_set(err, ERR_MISSING, "the job at %s has just ended", join);
     OWN_JSON json_t *doc = json_loadb(body.data, body.n, 0, NULL);
     const char *dir = json_string_value(json_object_get(doc, "dir"));
     OWN_MEM char *text = json_dumps(json_object_get(doc, "spec"),

@@ -191,7 +191,16 @@ static json_t *introduce(struct worker *w)
                      (json_int_t)id);
 }
 
-/* Connects, proves, says who this is and is let in. ERR_AGAIN: try again. */
+/* The coordinator waits until everybody has heard that it was the end. */
+static void say_heard(int fd)
+{
+    const struct wire_header h = { WIRE_BYE, 0, 0, 0 };
+    struct err ignored;
+
+    wire_send(fd, &h, NULL, CALL_MS, &ignored);
+}
+
+/* Connects, proves, says who this is and is let in. 1: the job is over; ERR_AGAIN: try again. */
 static int call(struct worker *w, int *out_fd, int *out_beat_ms, struct err *err)
 {
     OWN_BUF body = BUF_INIT;
@@ -210,6 +219,10 @@ static int call(struct worker *w, int *out_fd, int *out_beat_ms, struct err *err
         return -(int)err->code;
     if (h.kind == WIRE_REFUSED)
         return err_set(err, (enum err_code)h.number, "%s", body.data);
+    if (h.kind == WIRE_BYE) {
+        say_heard(fd);
+        return 1;
+    }
     OWN_JSON json_t *doc = json_loadb(body.data, body.n, 0, NULL);
     if (h.kind != WIRE_WELCOME || !doc || whole_of(doc, "id") < 1)
         return err_set(err, ERR_IO, "%s does not speak as a coordinator", w->config->join);
@@ -229,15 +242,17 @@ static int call(struct worker *w, int *out_fd, int *out_beat_ms, struct err *err
     return 0;
 }
 
-/* Until it is let in. A refusal for good, or patience at its end, is the end. */
+/* Until it is let in (0) or told that the job is over (1). A refusal for good, or patience at its
+ * end, is the end too. */
 static int call_again(struct worker *w, int *out_fd, int *out_beat_ms, struct err *err)
 {
     double until =
         clock_seconds() + (w->config->patience_ms ? w->config->patience_ms : 30000) / 1e3;
 
     while (!atomic_load(&w->over)) {
-        if (call(w, out_fd, out_beat_ms, err) == 0)
-            return 0;
+        int rc = call(w, out_fd, out_beat_ms, err);
+        if (rc >= 0)
+            return rc;
         if (err->code != ERR_IO && err->code != ERR_AGAIN && err->code != ERR_MISSING)
             return -(int)err->code;
         if (clock_seconds() > until)
@@ -348,7 +363,21 @@ static int send_news(struct worker *w, int fd, struct err *err)
     return rc < 0 ? rc : send_results(w, fd, after, err);
 }
 
-/* One connection, until it breaks. */
+/* A connection that takes nothing any more may still have brought something: the end, perhaps. */
+static int hear_rest(struct worker *w, int fd, struct err *err)
+{
+    OWN_BUF body = BUF_INIT;
+    struct wire_header h;
+    struct err ignored;
+
+    while (wire_receive(fd, &h, &body, 0, &ignored) == 0 &&
+           take_message(w, &h, &body, &ignored) == 0)
+        if (h.kind == WIRE_BYE)
+            return 0;
+    return -(int)err->code;
+}
+
+/* One connection, until it breaks or the job is over (0). */
 static int converse(struct worker *w, int fd, int beat_ms, struct err *err)
 {
     OWN_BUF body = BUF_INIT;
@@ -374,13 +403,15 @@ static int converse(struct worker *w, int fd, int beat_ms, struct err *err)
                 take_message(w, &h, &body, err) < 0)
                 return -(int)err->code;
             heard = clock_seconds();
-            if (h.kind == WIRE_BYE)
+            if (h.kind == WIRE_BYE) {
+                say_heard(fd);
                 return 0;
+            }
         }
         if (poked || clock_seconds() - beat_at > beat_ms / 1e3) {
             beat_at = clock_seconds();
             if (send_news(w, fd, err) < 0)
-                return -(int)err->code;
+                return hear_rest(w, fd, err);
         }
         /* Silent for long, and this thread was not the one that slept. */
         if (!p[0].revents && clock_seconds() - heard > beat_ms / 1e3 * 10)
@@ -407,12 +438,13 @@ static void *talk(void *arg)
     int fd = -1, beat_ms = 100;
 
     while (!atomic_load(&w->over)) {
-        if (call_again(w, &fd, &beat_ms, &err) < 0) {
+        int rc = call_again(w, &fd, &beat_ms, &err);
+        if (rc != 0) {
             if (!atomic_load(&w->over))
-                say_bye(w, &err);
+                say_bye(w, rc < 0 ? &err : NULL);
             break;
         }
-        int rc = converse(w, fd, beat_ms, &err);
+        rc = converse(w, fd, beat_ms, &err);
         close(fd);
         disconnect(w);
         if (rc == 0)
