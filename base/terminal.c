@@ -1,7 +1,9 @@
 /* base/terminal.c - text of others on a terminal */
 #include "base/terminal.h"
 
+#include <stdbool.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 enum { COLOUR_MAX = 64 };       /* bytes of a sequence that sets colours */
@@ -73,4 +75,22 @@ void terminal_write(FILE *to, const char *text, size_t n)
     terminal_show(&shown, text, n);
     if (buf_ok(&shown, &none) == 0 && shown.data)
         fwrite(shown.data, 1, shown.n, to);
+}
+
+void terminal_size(int fd, int *out_rows, int *out_columns)
+{
+    struct winsize w;
+    bool known = ioctl(fd, TIOCGWINSZ, &w) == 0;
+
+    *out_rows = known && w.ws_row ? w.ws_row : 24;
+    *out_columns = known && w.ws_col ? w.ws_col : 80;
+}
+
+void terminal_cut(char *line, int columns)
+{
+    for (; *line; line++)
+        if (((unsigned char)*line & 0xc0) != 0x80 && columns-- <= 0) {  /* not inside of one */
+            *line = '\0';
+            return;
+        }
 }

@@ -16,6 +16,11 @@
 /* Appends what may be printed of `text`, whole lines of it. */
 void terminal_show(struct buf *out, const char *text, size_t n);
 
+/* Of the terminal at `fd`, which 80 by 24 stands for where it is none or does not say. */
+void terminal_size(int fd, int *out_rows, int *out_columns);
+/* Cuts a line, in place, to so many characters: one that is drawn over must not fill a second. */
+void terminal_cut(char *line, int columns);
+
 /* Writes it: as it is, or as above where `to` is a terminal. */
 void terminal_write(FILE *to, const char *text, size_t n);
 

@@ -508,6 +508,11 @@ int job_watch(struct cli *c, struct client *s, const char *name, int once, int j
         add_scalars(scalars, &line);
         if (*text_of(job, "reason"))
             buf_printf(&line, "  %s", text_of(job, "reason"));
+        if (c->out_is_terminal && line.data && !once && !ended(job)) {
+            int rows, columns;
+            terminal_size(STDOUT_FILENO, &rows, &columns);
+            terminal_cut(line.data, columns);   /* the next one is drawn over it */
+        }
         if (json) {
             OWN_MEM char *text = json_dumps(job, JSON_COMPACT);
             printf("%s\n", text ? text : "{}");

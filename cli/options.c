@@ -127,13 +127,13 @@ int workers_parse(const char *text, int *out_min, int *out_max, struct err *err)
     if (scan_whole(text, &a))
         b = a;
     else if (!scan_range(text, &a, &b) || a < 0 || b < 0)
-        return err_set(err, ERR_INVALID, "--workers takes a number or a range such as 2..8, not "
+        return err_set(err, ERR_INVALID, "workers: a number or a range such as 2..8 is wanted, not "
                        "\"%s\"", text);
     if (b < a)
-        return err_set(err, ERR_INVALID, "--workers %s: the most is less than the least (write "
+        return err_set(err, ERR_INVALID, "workers: %s: the most is less than the least (write "
                        "%lld..%lld)", text, b, a);
     if (a < (long long)k->min || b > (long long)k->max)
-        return err_set(err, ERR_INVALID, "--workers %s: a job has from %g to %g workers", text,
+        return err_set(err, ERR_INVALID, "workers: %s: a job has from %g to %g workers", text,
                        k->min, k->max);
     *out_min = (int)a;
     *out_max = (int)b;

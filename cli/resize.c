@@ -23,7 +23,9 @@ static int of_server(const struct args *a, const char *name, int min, int max, s
     OWN(client) s = NULL;
     OWN_JSON json_t *job = NULL;
 
-    if (job_client(NULL, &s, err) < 0 || job_resize(s, name, min, max, &job, err) < 0)
+    if (job_client(NULL, &s, err) < 0)
+        return err_add(err, "%s: there is no such run here, and as a job's name", name);
+    if (job_resize(s, name, min, max, &job, err) < 0)
         return -(int)err->code;
     if (a->json) {
         OWN_MEM char *text = json_dumps(job, JSON_COMPACT);
@@ -52,20 +54,19 @@ static int run(struct cli *c, int argc, char **argv, struct err *err)
         return of_server(&a, argv[0], strstr(argv[1], "..") ? min : 1, max, err);
     if (job_find(argv[0], &desk, err) < 0)
         return -(int)err->code;
-    if (min == max)
-        min = 1;                /* as for --workers: fewer can go on meanwhile */
     if (!strstr(argv[1], ".."))
         min = 1;                /* as muster train takes it: fewer can go on meanwhile */
     OWN_JSON json_t *question = json_pack("{s:[i, i]}", "resize", min, max);
     OWN_JSON json_t *status = NULL;
     if (watch_ask(&desk, question, &status, err) < 0)
-        return -(int)err->code;
+        return job_explain(argv[0], &desk, err);
     if (a.json) {
         OWN_MEM char *text = json_dumps(status, JSON_COMPACT);
         printf("%s\n", text ? text : "{}");
     } else {
-        printf("%s: %d..%d workers from now on (%zu are at work)\n", argv[0], min, max,
-               json_array_size(json_object_get(status, "workers")));
+        size_t now = json_array_size(json_object_get(status, "workers"));
+        printf("%s: %d..%d workers from now on (%zu %s at work)\n", argv[0], min, max, now,
+               now == 1 ? "is" : "are");
     }
     return 0;
 }

@@ -1,10 +1,12 @@
 /* cli/top.c - muster top: a running job, redrawn in place; in a pipe, a line a change */
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/json.h"
 #include "base/own.h"
+#include "base/terminal.h"
 #include "cli/cli.h"
 #include "cli/jobs.h"
 #include "runtime/watch.h"
@@ -24,6 +26,7 @@ struct screen {
     struct cli *cli;
     const struct args *args;
     int lines;                  /* on the screen, to be drawn over */
+    int columns;                /* that the screen has */
     json_t *before;             /* the last status that was told, for a pipe */
     long step;
     bool any;
@@ -31,31 +34,59 @@ struct screen {
 
 /* ------------------------------------------------------------------ a terminal */
 
+/* One line over what was there, no longer than the terminal is wide. */
+__attribute__((format(printf, 2, 3)))
+static void draw_line(struct screen *s, const char *fmt, ...)
+{
+    char line[512];
+    va_list args;
+
+    va_start(args, fmt);
+    vsnprintf(line, sizeof line, fmt, args);
+    va_end(args);
+    terminal_cut(line, s->columns);
+    printf("\033[K%s\n", line);
+    s->lines++;
+}
+
+static void draw_worker(struct screen *s, const json_t *w)
+{
+    char shards[24] = "stands by";
+
+    if (whole_of(w, "from") < whole_of(w, "to"))
+        snprintf(shards, sizeof shards, "%ld..%ld", whole_of(w, "from"), whole_of(w, "to") - 1);
+    draw_line(s, "%6ld %8ld  %-9s %10ld %12.0f  %s", whole_of(w, "id"), whole_of(w, "pid"), shards,
+              whole_of(w, "step"), number_of(w, "bytes_per_step"), text_of(w, "address"));
+}
+
 static void draw(struct screen *s, const json_t *now)
 {
     const json_t *workers = json_object_get(now, "workers"), *w;
-    size_t i;
+    size_t i, n = json_array_size(workers);
+    int rows;
 
     if (s->lines)
         printf("\033[%dA", s->lines);
-    printf("\033[K%s  %s  generation %ld  %zu of %ld..%ld workers\n", text_of(now, "name"),
-           text_of(now, "phase"), whole_of(now, "generation"), json_array_size(workers),
-           whole_of(now, "min"), whole_of(now, "max"));
-    printf("\033[Kepoch %ld/%ld  step %ld  loss %.4f  %.0f samples/s\n\033[K\n",
-           whole_of(now, "epoch"), whole_of(now, "epochs"), whole_of(now, "step"),
-           number_of(now, "loss"), number_of(now, "samples_per_s"));
-    printf("\033[K%6s %8s  %-9s %10s %12s  %s\n", "worker", "pid", "shards", "step", "bytes/step",
-           "address");
-    s->lines = 4;
+    s->lines = 0;
+    terminal_size(STDOUT_FILENO, &rows, &s->columns);
+    draw_line(s, "%s  %s  generation %ld  %zu of %ld..%ld workers", text_of(now, "name"),
+              text_of(now, "phase"), whole_of(now, "generation"), n, whole_of(now, "min"),
+              whole_of(now, "max"));
+    draw_line(s, "epoch %ld/%ld  step %ld  loss %.4f  %.0f samples/s", whole_of(now, "epoch"),
+              whole_of(now, "epochs"), whole_of(now, "step"), number_of(now, "loss"),
+              number_of(now, "samples_per_s"));
+    draw_line(s, "%s", "");
+    draw_line(s, "%6s %8s  %-9s %10s %12s  %s", "worker", "pid", "shards", "step", "bytes/step",
+              "address");
+    /* What scrolls away cannot be drawn over: a line for the rest, one for the cursor. */
+    size_t room = rows > s->lines + 2 ? (size_t)(rows - s->lines - 2) : 0;
     json_array_foreach(workers, i, w) {
-        char shards[24] = "stands by";
-        if (whole_of(w, "from") < whole_of(w, "to"))
-            snprintf(shards, sizeof shards, "%ld..%ld", whole_of(w, "from"), whole_of(w, "to") - 1);
-        printf("\033[K%6ld %8ld  %-9s %10ld %12.0f  %s\n", whole_of(w, "id"),
-               whole_of(w, "pid"), shards, whole_of(w, "step"), number_of(w, "bytes_per_step"),
-               text_of(w, "address"));
-        s->lines++;
+        if (i == room && n > room + 1)
+            break;
+        draw_worker(s, w);
     }
+    if (i < n)
+        draw_line(s, "%6s and %zu more", "", n - i);
     printf("\033[J");
     fflush(stdout);
 }
@@ -143,13 +174,19 @@ static int run(struct cli *c, int argc, char **argv, struct err *err)
     if (!strchr(argv[0], '/') && access(argv[0], F_OK) < 0) {
         /* A name that is no run here is a job of the server's. */
         OWN(client) server = NULL;
-        return job_client(NULL, &server, err) < 0
-            ? -(int)err->code : job_watch(c, server, argv[0], a.once, a.json, err);
+        if (job_client(NULL, &server, err) < 0)
+            return err_add(err, "%s: there is no such run here, and as a job's name", argv[0]);
+        return job_watch(c, server, argv[0], a.once, a.json, err);
     }
     if (job_find(argv[0], &desk, err) < 0)
         return -(int)err->code;
     int rc = watch_job(&desk, 3000, tell, &s, err);
     json_decref(s.before);
+    if (rc < 0) {
+        rc = job_explain(argv[0], &desk, err);
+        if (s.any && job_ended(argv[0]))
+            rc = 0;             /* it missed the last word */
+    }
     if (rc == 0 && !a.once && !a.json)
         printf("the job has ended\n");
     return rc;

@@ -23,6 +23,7 @@
 #include "cli/cli.h"
 #include "runtime/roster.h"
 #include "runtime/torture.h"
+#include "spec/spec.h"
 
 enum { EVENTS = 60, EVENTS_MAX = 100000, WORDS_MAX = 32 + 2 * OPTION_LIST_MAX, PATH_SIZE = 4096 };
 /* Between two events, as far as it can be held. So long at the end is left alone: a worker that is
@@ -420,10 +421,28 @@ static int write_events(const struct session *s, struct err *err)
 
 /* ------------------------------------------------------------------ the command */
 
+/* What three runs would fail with, each in its own log, is said before there is any. */
+static int check_spec(const struct session *s, struct err *err)
+{
+    OWN(job_spec) spec = NULL;
+
+    if (spec_read(s->spec, s->args->set.item, s->args->set.n, &spec, err) < 0)
+        return -(int)err->code;
+    return spec->program ? err_set(err, ERR_INVALID, "%s: runs a program of the user's own, whose "
+                                   "bits muster does not promise", s->spec)
+                         : 0;
+}
+
 static int open_dir(struct session *s, struct err *err)
 {
+    char run[PATH_SIZE + 64];
+
     if (s->args->out) {
         snprintf(s->dir, sizeof s->dir, "%s", s->args->out);
+        snprintf(run, sizeof run, "%s/single", s->dir);
+        if (access(run, F_OK) == 0)
+            return err_set(err, ERR_CONFLICT, "%s: holds such runs already (choose another --out)",
+                           s->dir);
         return files_mkdir(s->dir, err);
     }
     return tree_scratch("muster-torture", s->dir, sizeof s->dir, err);
@@ -454,7 +473,7 @@ static int torture(struct session *s, struct err *err)
 {
     struct sigaction sa = { .sa_handler = on_signal };
 
-    if (open_dir(s, err) < 0)
+    if (check_spec(s, err) < 0 || open_dir(s, err) < 0)
         return -(int)err->code;
     sigaction(SIGINT, &sa, NULL);
     sigaction(SIGTERM, &sa, NULL);

@@ -42,6 +42,8 @@ static const double GRACE = 1;          /* seconds between being asked to end an
  * longer. */
 enum { COORDINATOR_NICE = -10 };
 
+#define HAS_ENDED "%s: the job has ended (its run.json says how)"
+
 struct child {
     pid_t pid;                  /* 0: a free place */
     double started;
@@ -284,18 +286,24 @@ static int wanted_workers(const struct job *j)
     return max > 0 && max <= ROSTER_MAX ? max : j->max;
 }
 
+bool job_ended(const char *dir)
+{
+    char path[PATH_SIZE];
+
+    snprintf(path, sizeof path, "%s/run.json", dir);
+    return access(path, F_OK) == 0;
+}
+
 int job_find(const char *dir, struct job_desk *out, struct err *err)
 {
     char path[PATH_SIZE];
     OWN_MEM char *text = NULL, *token = NULL;
 
-    snprintf(path, sizeof path, "%s/run.json", dir);
-    const bool ended = access(path, F_OK) == 0;
     snprintf(path, sizeof path, "%s/job.json", dir);
     if (files_read(path, 1 << 16, &text, NULL, err) < 0 && err->code != ERR_MISSING)
         return -(int)err->code;
-    if (!text && ended)
-        return err_set(err, ERR_MISSING, "%s: the job has ended; its model is there", dir);
+    if (!text && job_ended(dir))
+        return err_set(err, ERR_MISSING, HAS_ENDED, dir);
     if (!text)
         return err_set(err, ERR_MISSING, "%s: no job of many workers runs here (muster train SPEC "
                        "--workers N --out %s starts one)", dir, dir);
@@ -310,6 +318,25 @@ int job_find(const char *dir, struct job_desk *out, struct err *err)
     snprintf(out->address, sizeof out->address, "%s", address);
     snprintf(out->token, sizeof out->token, "%s", token);
     return 0;
+}
+
+int job_explain(const char *dir, const struct job_desk *desk, struct err *err)
+{
+    struct job_desk again;
+    char why[sizeof err->text];
+
+    if (err->code == ERR_DENIED)
+        return err_set(err, ERR_DENIED, "%s/token: is not the token of the job at %s", dir,
+                       desk->address);
+    if (err->code != ERR_IO && err->code != ERR_AGAIN)
+        return -(int)err->code;
+    snprintf(why, sizeof why, "%s", err->text);
+    if (job_find(dir, &again, err) < 0)
+        return -(int)err->code; /* it has ended meanwhile */
+    if (job_ended(dir))
+        return err_set(err, ERR_MISSING, HAS_ENDED, dir);
+    return err_set(err, ERR_MISSING, "%s: its job does not answer (%s); if it was killed, muster "
+                   "train SPEC --out %s --resume goes on with it", dir, why, dir);
 }
 
 /* ------------------------------------------------------------------ the loop */

@@ -41,5 +41,9 @@ int job_run(const struct job_config *c, struct err *err);
 /* Where the job of a run directory is: address and token. ERR_MISSING: none has been started, or
  * it has ended. */
 int job_find(const char *dir, struct job_desk *out, struct err *err);
+/* What it means that the job found there did not answer, or not to this token: `err` is what came
+ * of it, and becomes a sentence about the run. Returns -code. */
+int job_explain(const char *dir, const struct job_desk *desk, struct err *err);
+bool job_ended(const char *dir);        /* what it made is there */
 
 #endif

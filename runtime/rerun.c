@@ -34,6 +34,9 @@ static int read_document(struct rerun *r, struct err *err)
     r->doc = json_loadb(text, n, 0, &why);
     if (!r->doc)
         return err_set(err, ERR_INVALID, "%s:%d: %s", path, why.line, why.text);
+    if (json_object_get(r->doc, "program"))
+        return err_set(err, ERR_INVALID, "%s: is the run of a program of the user's own, which has "
+                       "no digest to compare", r->dir);
     if (!json_is_object(json_object_get(r->doc, "spec")) || !rerun_digest(r))
         return err_set(err, ERR_INVALID, "%s: has no spec or no digest; it is damaged", path);
     return 0;

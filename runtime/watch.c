@@ -58,7 +58,7 @@ int watch_job(const struct job_desk *desk, int patience_ms,
             until = clock_seconds() + patience_ms / 1e3;
         }
         if (err->code == ERR_DENIED || clock_seconds() > until)
-            return err_add(err, "no job answers at %s", desk->address);
+            return -(int)err->code;
         poll(NULL, 0, AGAIN_MS);
     }
 }
@@ -73,7 +73,7 @@ int watch_ask(const struct job_desk *desk, const json_t *question, json_t **out,
     if (!text)
         return err_set(err, ERR_NOMEM, "no memory for a question");
     if (call(desk, WIRE_ASK, text, &fd, err) < 0 || wire_receive(fd, &h, &body, CALL_MS, err) < 0)
-        return err_add(err, "no job answers at %s", desk->address);
+        return -(int)err->code;
     if (h.kind == WIRE_REFUSED)
         return err_set(err, (enum err_code)h.number, "%s", body.data);
     *out = json_loadb(body.data, body.n, 0, NULL);

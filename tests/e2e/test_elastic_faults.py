@@ -1,17 +1,22 @@
 """What goes wrong in a job of many workers is said in one clear sentence, and the job goes on or
 stops with nothing lost: at its end, here or resumed, the model is that of one undisturbed process."""
+import fcntl
 import json
 import os
+import pty
 import re
 import shutil
 import signal
 import socket
+import struct
+import subprocess
+import termios
 import time
 from pathlib import Path
 
 import pytest
-from hosts import (LENET, TOKEN, Caller, Job, Process, alive, chain, digest, free_port, held,
-                   settings, stop_and_go, stopped, wait_for)
+from hosts import (LENET, TOKEN, Caller, Job, Process, alive, chain, die_with_parent, digest, free_port,
+                   held, settings, stop_and_go, stopped, wait_for)
 
 SLOW = 40               # steps a second at most, until the pace is lifted
 CRAWL = 3               # for what has to happen before the end, however busy the machine is
@@ -131,10 +136,36 @@ def test_resize_up_and_down_while_it_runs(muster, job_of, lenet, alone):
     muster("resize", job.out, 2)
     job.wait_team(2)
     job.wait_children(3)
-    muster("resize", job.out, 3)
+    assert "3..3 workers from now on" in muster("resize", job.out, "3..3").stdout
     job.wait_team(3)
+    assert job.status()["min"] == 3
     assert job.digest() == alone(lenet, LONG)
     assert chain(job.out) == alone.chain(lenet, LONG)
+
+
+def drawn(muster, out, rows, columns):
+    """What top draws for the first time on a terminal of that size, as lines."""
+    near, far = pty.openpty()
+    fcntl.ioctl(far, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+    with subprocess.Popen([muster.path, "top", out], stdout=far, stderr=far,
+                          preexec_fn=die_with_parent) as top:
+        os.close(far)
+        text = ""
+        while "\033[J" not in text:
+            text += os.read(near, 4096).decode()
+        top.kill()
+    os.close(near)
+    return text.split("\033[J")[0].replace("\033[K", "").split("\r\n")[:-1]
+
+
+def test_top_fits_its_terminal(muster, job_of):
+    job = job_of(3, pace=CRAWL)
+    job.wait_team(3)
+    whole = drawn(muster, job.out, 24, 100)
+    assert len(whole) == 7 and whole[0].startswith("fashion-lenet  ") and "127.0.0.1:" in whole[-1]
+    narrow = drawn(muster, job.out, 7, 30)
+    assert len(narrow) == 6 and max(map(len, narrow)) == 30, narrow
+    assert narrow[-1].strip() == "and 2 more"
 
 
 def test_top_tells_each_change_in_a_pipe(muster, job_of):
@@ -337,15 +368,25 @@ def test_a_corrupt_checkpoint_is_passed_over_and_named(harm, workers, killed, mu
     assert newest.name in one_sentence(said) and f"going on from {before}" in said
 
 
+def test_resize_says_that_the_job_was_killed_and_how_to_go_on(muster, killed):
+    done = muster("resize", killed[0], 2, check=False)
+    assert done.returncode == 4 and "if it was killed, muster train" in one_sentence(done.stderr)
+
+
 # ------------------------------------------------------------------ who is refused
 
 
-def test_a_wrong_token_is_refused(job_of, lenet, alone):
+def test_a_wrong_token_is_refused(muster, job_of, lenet, alone):
     job = job_of(1)
     hand = job.join(env={"MUSTER_TOKEN": "another token, long enough"})
     assert hand.end() and "the token is not this job's" in one_sentence(hand.said)
     with pytest.raises(PermissionError):
         Caller(job.address(), "another token, long enough")
+    (job.out / "token").write_text("another token, long enough")
+    for words in (["resize", job.out, "2"], ["top", job.out, "--once"]):
+        done = muster(*words, check=False)
+        assert done.returncode == 3
+        assert "token: is not the token of the job at 127." in one_sentence(done.stderr)
     assert job.digest() == alone(lenet, LENET)
 
 

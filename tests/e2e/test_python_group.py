@@ -289,13 +289,15 @@ def test_a_package_starts_in_its_folder(train, tmp_path):
     assert result(train.run)["name"] == "mine"
 
 
-def test_a_command_starts_beside_its_spec(train, tmp_path):
+def test_a_command_starts_beside_its_spec(muster, train, tmp_path):
     (tmp_path / "jobs").mkdir()
     (tmp_path / "jobs/say.sh").write_text("#!/bin/sh\necho $RANK of $WORLD_SIZE in $(pwd) $1\n")
     (tmp_path / "jobs/say.sh").chmod(0o755)
     (tmp_path / "jobs/job.yaml").write_text("command: [./say.sh, hello]\nworkers: 1..2\n")
     out = train(tmp_path / "jobs/job.yaml", python=None).stdout
     assert f"[1] 1 of 2 in {tmp_path / 'jobs'} hello" in out
+    done = muster("verify", train.run, check=False)
+    assert done.returncode == 2 and "a program of the user's own" in done.stderr
 
 
 def test_dry_run_starts_nothing(train):

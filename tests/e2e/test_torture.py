@@ -58,6 +58,18 @@ def test_events_fire_at_their_steps(muster, root, tmp_path):
     assert len(events) == 6
     assert all(event["fired"] and event["step"] >= event["due"] for event in events)
     assert all(2 <= event["size"] <= 3 for event in events if event["event"] in ("join", "leave"))
+    again = muster("torture", root / "examples/fit-a-line/train.yaml", "--out", out, check=False)
+    assert again.returncode == 5 and f"{out}: holds such runs already" in again.stderr
+
+
+def test_a_spec_that_is_wrong_is_said_before_anything_runs(muster, tmp_path):
+    (tmp_path / "program.yaml").write_text("command: ['true']\n")
+    (tmp_path / "wrong.yaml").write_text("epochs: many\n")
+    for spec, code, says in (("nowhere.yaml", 4, "cannot read "), ("wrong.yaml", 2, "wrong.yaml:1:9: "),
+                             ("program.yaml", 2, "a program of the user's own")):
+        done = muster("torture", tmp_path / spec, "--out", tmp_path / "out", check=False)
+        assert done.returncode == code and says in done.stderr and done.stderr.count("muster: ") == 1
+    assert not (tmp_path / "out").exists()
 
 
 def start(muster, root, tmp_path):

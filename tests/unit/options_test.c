@@ -123,7 +123,7 @@ static void workers_are_a_number_or_a_range(void **state)
                                   "1..99999999999999999999" };
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         assert_fails(workers_parse(wrong[i], &min, &max, &err), ERR_INVALID);
-        assert_non_null(strstr(err.text, "--workers"));
+        assert_non_null(strstr(err.text, "workers: "));
     }
     assert_int_equal(min, 2);
     assert_int_equal(max, 8);

@@ -62,5 +62,20 @@ static void no_bytes_at_all_come_through_that_act(void **state)
     }
 }
 
+static void a_line_is_cut_between_characters(void **state)
+{
+    (void)state;
+    char plain[] = "abcdef", wide[] = "gr\xc3\xbc\xc3\x9f dich";
+
+    terminal_cut(plain, 6);
+    assert_string_equal(plain, "abcdef");
+    terminal_cut(plain, 3);
+    assert_string_equal(plain, "abc");
+    terminal_cut(wide, 3);
+    assert_string_equal(wide, "gr\xc3\xbc");
+    terminal_cut(wide, 0);
+    assert_string_equal(wide, "");
+}
+
 CHECK_MAIN(text_tabs_and_colours_stay, what_a_terminal_would_obey_is_shown,
-           no_bytes_at_all_come_through_that_act)
+           no_bytes_at_all_come_through_that_act, a_line_is_cut_between_characters)
