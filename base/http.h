@@ -48,6 +48,10 @@ int http_file_open(const char *url, struct http_file **out, struct err *err);
 void http_file_free(struct http_file *f);
 OWN_DEFINE(http_file)
 
+/* The same for one who reads here and there: nothing is fetched ahead, and each read asks for what
+ * it names and no more. */
+int http_file_open_sparse(const char *url, struct http_file **out, struct err *err);
+
 /* Up to n bytes from `at` on; fewer, in *out_n, only at the end of the file. */
 int http_file_read(struct http_file *f, uint64_t at, void *buf, size_t n, size_t *out_n,
                    struct err *err);

@@ -3,7 +3,8 @@
  * DESIGN. The first request asks for the first block and learns size and version. With ranges, two
  * slots hold blocks: one is the reader's (`held`), into the other the thread fetches what `ask`
  * says: a block that the reader waits for, or the next one. Without ranges the thread writes the
- * whole to a file, and the reader waits until `have` is far enough. The reader never touches the
+ * whole to a file, and the reader waits until `have` is far enough. A sparse file with ranges has
+ * neither thread nor slots: each read is a request. The reader never touches the
  * handle once there is a thread; the thread never touches the held slot. All else is under `lock`.
  */
 #include <errno.h>
@@ -21,6 +22,7 @@ enum {
     RETRY_AFTER_S_MAX = 10,
     VERSION_MAX = 256,
     PAGE_MAX = 1 << 20,         /* of an error page, then nobody listens any more */
+    SPARSE_FIRST = 64,          /* asked for to learn size and version */
 };
 static const int pause_ms[TRIES] = { 0, 100, 400, 1000, 2500 };
 
@@ -37,6 +39,7 @@ struct http_file {
     char etag[VERSION_MAX], modified[VERSION_MAX];
     int known;                  /* size and version are those of an answer */
     int ranges;
+    int sparse;                 /* blocks are neither kept nor fetched ahead */
 
     pthread_t thread;
     int running;
@@ -478,12 +481,14 @@ static int open_spool(struct http_file *f, struct err *err)
     return 0;
 }
 
-int http_file_open(const char *url, struct http_file **out, struct err *err)
+static int open_file(const char *url, int sparse, struct http_file **out, struct err *err)
 {
     OWN(http_file) f = calloc(1, sizeof *f);
+    const size_t first = sparse ? SPARSE_FIRST : HTTP_BLOCK;
 
     if (!f)
         return err_set(err, ERR_NOMEM, "no memory to read %.200s", url);
+    f->sparse = sparse;
     f->spool = -1;
     f->ask = f->failed = f->last = f->slot[0].index = f->slot[1].index = -1;
     f->size = -1;
@@ -492,20 +497,22 @@ int http_file_open(const char *url, struct http_file **out, struct err *err)
     if (http_target_init(&f->target, url, err) < 0 ||
         http_handle_take(&f->target, &f->curl, err) < 0)
         return -(int)err->code;
-    if (!(f->slot[0].data = malloc(HTTP_BLOCK)))
+    if (!(f->slot[0].data = malloc(first)))
         return err_set(err, ERR_NOMEM, "no memory to read %s", f->target.name);
 
-    enum outcome o = fetch(f, 0, HTTP_BLOCK, f->slot[0].data, &f->slot[0].n, err);
+    enum outcome o = fetch(f, 0, first, f->slot[0].data, &f->slot[0].n, err);
     if (o == REFUSED)
         return -(int)err->code;
     if (o == DONE && f->size < 0)
         return err_set(err, ERR_IO, "%s: the server gives ranges and does not tell the size",
                        f->target.name);
     f->ranges = o == DONE;
-    if (f->ranges) {
+    if (f->ranges && !sparse) {
         f->slot[0].index = 0;
     } else {
         free(TAKE(f->slot[0].data));
+    }
+    if (!f->ranges) {
         http_note("%s: the server gives no ranges, so all of it is fetched, into $TMPDIR",
                   f->target.name);
         if (open_spool(f, err) < 0 || start(f, err) < 0)
@@ -513,6 +520,16 @@ int http_file_open(const char *url, struct http_file **out, struct err *err)
     }
     *out = TAKE(f);
     return 0;
+}
+
+int http_file_open(const char *url, struct http_file **out, struct err *err)
+{
+    return open_file(url, 0, out, err);
+}
+
+int http_file_open_sparse(const char *url, struct http_file **out, struct err *err)
+{
+    return open_file(url, 1, out, err);
 }
 
 void http_file_rest(struct http_file *f)
@@ -621,6 +638,19 @@ static int read_spool(struct http_file *f, uint64_t at, char *buf, size_t n, siz
     return 0;
 }
 
+static int read_range(struct http_file *f, uint64_t at, char *buf, size_t n, size_t *out_n,
+                      struct err *err)
+{
+    size_t got = 0;
+
+    if (!f->curl && http_handle_take(&f->target, &f->curl, err) < 0)
+        return -(int)err->code;
+    if (fetch(f, at, n, buf, &got, err) != DONE)
+        return -(int)err->code;
+    *out_n = got;
+    return 0;
+}
+
 int http_file_read(struct http_file *f, uint64_t at, void *buf, size_t n, size_t *out_n,
                    struct err *err)
 {
@@ -628,6 +658,8 @@ int http_file_read(struct http_file *f, uint64_t at, void *buf, size_t n, size_t
 
     if (!f->ranges)
         return read_spool(f, at, buf, n, out_n, err);
+    if (f->sparse)
+        return read_range(f, at, buf, n, out_n, err);
     while (got < n && at + got < (uint64_t)f->size) {
         const int64_t index = (int64_t)((at + got) / HTTP_BLOCK);
         const size_t from = (size_t)((at + got) % HTTP_BLOCK);
