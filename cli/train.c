@@ -7,10 +7,12 @@
 
 #include "base/clock.h"
 #include "base/own.h"
+#include "base/sha256.h"
 #include "cli/cli.h"
 #include "cli/layers.h"
 #include "cli/train_python.h"
 #include "runtime/coordinator.h"
+#include "runtime/fetch.h"
 #include "runtime/job.h"
 #include "runtime/roster.h"
 #include "runtime/rundir.h"
@@ -307,6 +309,8 @@ struct workers_job {
     /* Made before the first fork, so that a coordinator that was killed is back in milliseconds. */
     struct trainer *trainer;
     char data[65];              /* digest of the data */
+    struct buf *offer;          /* what workers may read by part, and its digest; "": nothing */
+    char offered[65];
     char dir[4096];
     int min, max;
 };
@@ -345,6 +349,8 @@ static int coordinate(void *arg, const struct job_desk *desk, struct err *err)
     struct teller w = { .cli = j->cli, .args = j->args, .dir = dir };
     config.trainer = t;
     config.data = j->data;
+    config.offer = j->offer;
+    config.offered = j->offered;
     config.dir = dir;
     config.arg = &w;
     int rc = coordinator_run(&config, &fit, digest, err);
@@ -376,19 +382,31 @@ static int choose_workers(const struct args *a, const struct job_spec *spec, str
     return 0;
 }
 
+/* The job's data: its digest, and the list of what can be read by part. */
+static int make_offer(struct workers_job *j, struct trainer *t, struct err *err)
+{
+    j->trainer = t;
+    if (dataset_digest(trainer_data(t), j->data, err) < 0 ||
+        fetch_make_offer(j->spec, trainer_data(t), trainer_test_data(t), j->offer, err) < 0)
+        return -(int)err->code;
+    if (j->offer->n)
+        sha256_hex_of(j->offer->data, j->offer->n, j->offered);
+    return 0;
+}
+
 static int train_workers(struct cli *c, const struct args *a, const struct job_spec *spec,
                          struct err *err)
 {
-    struct workers_job j = { .cli = c, .args = a, .spec = spec };
+    OWN_BUF offer = BUF_INIT;
+    struct workers_job j = { .cli = c, .args = a, .spec = spec, .offer = &offer };
     OWN(trainer) t = NULL;
     OWN(rundir) dir = NULL;
     OWN_MEM char *checkpoint = NULL;
     long logged, tested;
 
-    if (choose_workers(a, spec, &j, err) < 0 || trainer_new_shared(spec, 1, &t, err) < 0 ||
-        dataset_digest(trainer_data(t), j.data, err) < 0)
+    if (choose_workers(a, spec, &j, err) < 0 || trainer_new_shared(spec, 1, NULL, &t, err) < 0 ||
+        make_offer(&j, t, err) < 0)
         return -(int)err->code;
-    j.trainer = t;
     if (a->resume ? rundir_open(a->out, &dir, &logged, &tested, &checkpoint, err) < 0
                   : rundir_create(a->out, spec, &dir, err) < 0)
         return -(int)err->code;

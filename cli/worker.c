@@ -53,12 +53,15 @@ static int run(struct cli *c, int argc, char **argv, struct err *err)
     if (n == 1 ? spec_read(argv[0], a.set.item, a.set.n, &spec, err) < 0
                : worker_fetch_spec(a.join, token, &spec, err) < 0)
         return -(int)err->code;
-    if (fetch_missing(spec, a.join, token, err) < 0)
-        return -(int)err->code;
+    struct parts parts = { 0 };
     const struct worker_config config = { .join = a.join, .listen = a.listen, .token = token,
-                                          .spec = spec, .threads = (int)a.threads,
-                                          .no_shared_memory = a.tcp };
-    return worker_run(&config, err);
+                                          .spec = spec, .parts = &parts,
+                                          .threads = (int)a.threads, .no_shared_memory = a.tcp };
+    int rc = fetch_missing(spec, a.join, token, &parts, err);
+    if (rc == 0)
+        rc = worker_run(&config, err);
+    parts_done(&parts);
+    return rc;
 }
 
 const struct command command_worker = {

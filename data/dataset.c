@@ -196,9 +196,17 @@ int dataset_open(const json_t *data, const char *dir, enum dataset_part part,
                  const struct dataset *train, uint64_t seed, int batch, struct dataset **out,
                  struct err *err)
 {
+    return dataset_open_parts(data, dir, part, train, seed, batch, NULL, out, err);
+}
+
+int dataset_open_parts(const json_t *data, const char *dir, enum dataset_part part,
+                       const struct dataset *train, uint64_t seed, int batch,
+                       const struct parts *parts, struct dataset **out, struct err *err)
+{
     OWN(dataset) d = NULL;
     if (read_part(data, dir, part, seed, batch, &d, err) < 0)
         return -(int)err->code;
+    d->parts = parts;
     if ((train ? open_test(d, train, data, err) : open_train(d, data, dir, err)) < 0)
         return -(int)err->code;
     *out = TAKE(d);
@@ -288,6 +296,7 @@ int dataset_rewind(struct dataset *d, int epoch, long from, struct err *err)
         return err_set(err, ERR_NOMEM, "no memory for the order of %ld rows", d->rows);
     d->epoch = epoch;
     d->at = from;
+    d->window = 1;
     long n = epoch_rows(d);
     if (d->given && n == 0)
         return err_set(err, ERR_INVALID,
@@ -309,6 +318,8 @@ int dataset_stretch(struct dataset *d, struct stretch *out, struct err *err)
         return stream_stretch(d, out, err);
     if (!d->order && dataset_rewind(d, 0, 0, err) < 0)
         return -(int)err->code;
+    if (d->table->part)
+        return resident_stretch_part(d, epoch_rows(d), out, err);
     long n = epoch_rows(d) - d->at;
     *out = (struct stretch){ d->layout.field, d->layout.n, d->order + (n > 0 ? d->at : 0),
                              n > 0 ? n : 0, 1 };

@@ -47,6 +47,8 @@ struct stretch {
 };
 
 struct dataset;
+struct blocks;                  /* data/blocks.h */
+struct parts;                   /* data/parts.h */
 
 /* What part of the spec's data section to open. */
 enum dataset_part { DATASET_TRAIN, DATASET_TEST };
@@ -57,6 +59,19 @@ enum dataset_part { DATASET_TRAIN, DATASET_TEST };
 int dataset_open(const json_t *data, const char *dir, enum dataset_part part,
                  const struct dataset *train, uint64_t seed, int batch, struct dataset **out,
                  struct err *err);
+
+/* The same for one of several workers: a file that is among `parts` (NULL: none are) is not read,
+ * but its rows are brought to memory before the stretch that has them is handed out. The parts must
+ * outlive the data set. */
+int dataset_open_parts(const json_t *data, const char *dir, enum dataset_part part,
+                       const struct dataset *train, uint64_t seed, int batch,
+                       const struct parts *parts, struct dataset **out, struct err *err);
+/* From the next rewind on only shards from..to of each batch are looked at: of n samples, shard i
+ * begins with sample n * i / shards. Other rows need not be there. At the start: all are. */
+void dataset_share(struct dataset *d, int shards, int from, int to);
+/* What others need to read the rows by part; *out is NULL where they cannot: the rows have no place
+ * that is known beforehand. Of a set that was opened whole. */
+int dataset_blocks(const struct dataset *d, struct blocks **out, struct err *err);
 
 /* For predict and evaluate: rows of `path` by the stored description (see dataset_describe), with
  * or without a target column. `format` is "csv", "json", "tfrecord", "idx" or NULL: by name. */

@@ -10,6 +10,7 @@
 #include "data/dataset.h"
 #include "data/features.h"
 #include "data/idx.h"
+#include "data/parts.h"
 #include "data/rows.h"
 #include "data/schema.h"
 #include "data/shuffle.h"
@@ -30,6 +31,7 @@ struct table {
     void *block;
     size_t bytes;
     struct idx *image;          /* instead: rows of an IDX file */
+    struct part *part;          /* what they are read by; NULL: they are all there */
     int32_t *label;
     int labelled;               /* labels were read, not only zeros in their place */
 };
@@ -56,6 +58,10 @@ struct dataset {
     int epoch;
     long at;                    /* the next position */
 
+    const struct parts *parts;  /* files that are read by part; NULL: none */
+    int shards, from, to;       /* of a batch: those whose rows are wanted */
+    long window;                /* batches of the next stretch by part */
+
     uint32_t *given;            /* an order file's content */
     long n_given;
     char *given_path;
@@ -81,6 +87,9 @@ int rows_for(const struct schema *s, const struct place *p, struct rows **out, s
 int resident_load(struct dataset *d, struct dataset *test, struct err *err);
 /* `with` (NULL: none) may have read the same files already. */
 int resident_load_images(struct dataset *d, const struct dataset *with, struct err *err);
+
+/* The next stretch of rows that are read by part; the epoch has `total` positions. */
+int resident_stretch_part(struct dataset *d, long total, struct stretch *out, struct err *err);
 
 /* Images that are lists of bytes in JSON lines or TFRecord: "image" and, with a target, "label". */
 int resident_load_lists(struct dataset *d, int with_target, struct err *err);

@@ -35,9 +35,9 @@ static int say_cut_off(const char *path, size_t at, uint64_t want, struct err *e
                    at, (unsigned long long)want);
 }
 
-/* Checks the first bytes; *out_head is where the elements begin. */
+/* Checks the first bytes. */
 static int read_head(const char *path, const unsigned char *p, size_t n, struct idx *x,
-                     size_t *out_head, struct err *err)
+                     struct err *err)
 {
     uint32_t dim[3] = { 1, 1, 1 };
 
@@ -83,7 +83,7 @@ static int read_head(const char *path, const unsigned char *p, size_t n, struct 
     x->n = dim[0];
     x->h = p[3] == 3 ? (int)dim[1] : 1;
     x->w = p[3] == 1 ? 1 : (int)dim[p[3] - 1];
-    *out_head = head;
+    x->head = head;
     return 0;
 }
 
@@ -91,16 +91,29 @@ int idx_read(const char *path, struct idx **out, struct err *err)
 {
     OWN(idx) x = calloc(1, sizeof *x);
     OWN_MEM char *all = NULL;
-    size_t n, head = 0;
+    size_t n;
 
     if (!x)
         return err_set(err, ERR_NOMEM, "%s: no memory to read it", path);
-    if (source_slurp(path, (size_t)IDX_BYTES_MAX + 16, &all, &n, err) < 0)
+    if (source_slurp(path, (size_t)IDX_BYTES_MAX + 16, &all, &n, &x->packed, err) < 0)
         return -(int)err->code;
-    if (read_head(path, (const unsigned char *)all, n, x, &head, err) < 0)
+    if (read_head(path, (const unsigned char *)all, n, x, err) < 0)
         return -(int)err->code;
-    x->data = (uint8_t *)all + head;
+    x->data = (uint8_t *)all + x->head;
     x->block = TAKE(all);
+    *out = TAKE(x);
+    return 0;
+}
+
+int idx_over(const char *path, uint8_t *file, size_t size, struct idx **out, struct err *err)
+{
+    OWN(idx) x = calloc(1, sizeof *x);
+
+    if (!x)
+        return err_set(err, ERR_NOMEM, "%s: no memory to read it", path);
+    if (read_head(path, file, size, x, err) < 0)
+        return -(int)err->code;
+    x->data = file + x->head;
     *out = TAKE(x);
     return 0;
 }

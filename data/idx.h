@@ -18,11 +18,16 @@ struct idx {
     long n;
     int h, w;           /* 1 where there is no such dimension */
     uint8_t *data;      /* (n, h, w) */
-    void *block;        /* what `data` lies in */
+    size_t head;        /* bytes of the file before it */
+    int packed;         /* it was gzip */
+    void *block;        /* what `data` lies in, from the file's byte 0 on; NULL: another's memory */
 };
 
 /* ERR_INVALID, in a sentence: empty, not IDX, another type, cut off, longer than it should be. */
 int idx_read(const char *path, struct idx **out, struct err *err);
+/* The same over a file that is in memory already, plain, and stays there; all but its head may
+ * still have to come. */
+int idx_over(const char *path, uint8_t *file, size_t size, struct idx **out, struct err *err);
 void idx_free(struct idx *x);
 OWN_DEFINE(idx)
 

@@ -16,8 +16,33 @@ static void prefer_huge_pages(void *data, size_t n)
         madvise((void *)first, end - first, MADV_HUGEPAGE);
 }
 
+/* A row of the file is what the list of blocks says, and so are its labels. */
+static int check_part(const struct part *part, const struct idx *image, const struct idx *label,
+                      struct err *err)
+{
+    const struct blocks *b = part_blocks(part);
+    uint8_t sum[SHA256_BYTES];
+
+    if (b->head != image->head || b->row != (uint32_t)(image->h * image->w))
+        return err_set(err, ERR_INVALID, "%s: the job's list of its rows is of another file",
+                       part_name(part));
+    blocks_sum_labels(label ? label->data : NULL, label ? label->n : 0, sum);
+    if (memcmp(sum, b->labels, sizeof sum) != 0)
+        return err_set(err, ERR_CONFLICT, "%s: its labels are not the job's: this worker reads "
+                       "other data than the job", part_name(part));
+    return 0;
+}
+
+static int read_file(const char *path, struct part *part, struct idx **out, struct err *err)
+{
+    return part ? idx_over(part_name(part), part_data(part), (size_t)part_blocks(part)->size, out,
+                           err)
+                : idx_read(path, out, err);
+}
+
 /* Both files of an IDX place in a table; labels are 0 where there is no file of them. */
-static int read_images(const struct place *p, struct schema *s, struct table **out, struct err *err)
+static int read_images(const struct place *p, struct schema *s, struct part *part,
+                       struct table **out, struct err *err)
 {
     const char *images = p->path[0], *labels = p->n > 1 ? p->path[1] : NULL;
     OWN(table) t = calloc(1, sizeof *t);
@@ -25,7 +50,9 @@ static int read_images(const struct place *p, struct schema *s, struct table **o
     if (!t)
         return err_set(err, ERR_NOMEM, "no memory for %s", images);
     t->refs = 1;
-    if (idx_read(images, &t->image, err) < 0 || (labels && idx_read(labels, &label, err) < 0))
+    t->part = part;
+    if (read_file(images, part, &t->image, err) < 0 ||
+        (labels && idx_read(labels, &label, err) < 0))
         return -(int)err->code;
     if (t->image->dims < 2)
         return err_set(err, ERR_INVALID,
@@ -36,6 +63,8 @@ static int read_images(const struct place *p, struct schema *s, struct table **o
     if (s->h && (s->h != t->image->h || s->w != t->image->w))
         return err_set(err, ERR_INVALID, "%s has images of %d x %d, the model wants %d x %d",
                        images, t->image->h, t->image->w, s->h, s->w);
+    if (part && check_part(part, t->image, label, err) < 0)
+        return -(int)err->code;
     s->h = t->image->h;
     s->w = t->image->w;
     s->c = 1;
@@ -44,7 +73,8 @@ static int read_images(const struct place *p, struct schema *s, struct table **o
     for (long i = 0; label && i < label->n; i++)
         t->label[i] = label->data[i];
     t->labelled = label != NULL;
-    prefer_huge_pages(t->image->data, (size_t)t->image->n * (size_t)s->h * (size_t)s->w);
+    if (!part || part_is_dense(part))
+        prefer_huge_pages(t->image->data, (size_t)t->image->n * (size_t)s->h * (size_t)s->w);
     *out = TAKE(t);
     return 0;
 }
@@ -92,7 +122,8 @@ int resident_load_images(struct dataset *d, const struct dataset *with, struct e
     if (with && with->table && place_same(&d->place, &with->place)) {
         d->table = with->table;
         __atomic_add_fetch(&d->table->refs, 1, __ATOMIC_RELAXED);
-    } else if (read_images(&d->place, s, &d->table, err) < 0) {
+    } else if (read_images(&d->place, s, parts_find(d->parts, d->place.path[0]), &d->table, err) <
+               0) {
         return -(int)err->code;
     }
     const struct table *t = d->table;
@@ -107,10 +138,12 @@ int resident_load_images(struct dataset *d, const struct dataset *with, struct e
                 s->classes = t->label[i] + 1;
     if (choose_images(d, slot, err) < 0)
         return -(int)err->code;
+    lay_out(d);
+    /* Nearly all of small rows will be wanted: who joins with them keeps nobody waiting. */
+    if (t->part && !with && part_is_dense(t->part) && part_need(t->part, slot, d->rows, err) < 0)
+        return -(int)err->code;
     if (slot[d->rows - 1] != d->rows - 1)
         d->slot = TAKE(slot);
-
-    lay_out(d);
     return 0;
 }
 

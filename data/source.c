@@ -412,7 +412,8 @@ int64_t source_size(const struct source *s)
     return s->gzip ? -1 : s->size;
 }
 
-int source_slurp(const char *path, size_t max, char **out, size_t *out_n, struct err *err)
+int source_slurp(const char *path, size_t max, char **out, size_t *out_n, int *out_packed,
+                 struct err *err)
 {
     OWN(source) s = NULL;
     OWN_MEM char *all = NULL;
@@ -420,6 +421,7 @@ int source_slurp(const char *path, size_t max, char **out, size_t *out_n, struct
 
     if (source_open(&path, 1, &s, err) < 0)
         return -(int)err->code;
+    const int packed = s->gzip;
     /* A plain file is read in one piece; the size of any other is found by doubling. */
     size_t room = source_size(s) > 0 ? (size_t)source_size(s) + 1 : 1 << 16;
     do {
@@ -441,6 +443,8 @@ int source_slurp(const char *path, size_t max, char **out, size_t *out_n, struct
     all[n] = 0;
     *out = TAKE(all);
     *out_n = n;
+    if (out_packed)
+        *out_packed = packed;
     return 0;
 }
 

@@ -45,8 +45,9 @@ uint64_t source_offset(const struct source *s);         /* bytes delivered of th
 int64_t source_size(const struct source *s);            /* the same; -1: gzip or a pipe */
 
 /* The whole of one file. The caller frees *out; a zero byte, not counted, follows the last one.
- * Longer than `max` bytes: ERR_INVALID. */
-int source_slurp(const char *path, size_t max, char **out, size_t *out_n, struct err *err);
+ * *out_packed (may be NULL): it was gzip. Longer than `max` bytes: ERR_INVALID. */
+int source_slurp(const char *path, size_t max, char **out, size_t *out_n, int *out_packed,
+                 struct err *err);
 
 /* SHA-256, in hex, of the bytes of all files as they lie there. URLs that some source of this process
  * has read from beginning to end are not fetched again: the digest is of the bytes that it read. */

@@ -136,6 +136,7 @@ static void on_beat(struct caller *k, const json_t *doc)
 {
     k->step = (long)json_integer_value(json_object_get(doc, "step"));
     k->bytes_per_step = json_number_value(json_object_get(doc, "bytes_per_step"));
+    k->read = json_integer_value(json_object_get(doc, "read"));
 }
 
 /* The word of the first of the list counts; not what it did before it was let in with nothing. */

@@ -24,6 +24,8 @@
 struct coordinator_config {
     struct trainer *trainer;    /* of the same spec, shared; never trains: it writes files */
     const char *data;           /* digest of its data, which every worker must have too */
+    const struct buf *offer;    /* what they may read by part instead (runtime/fetch.h) ... */
+    const char *offered;        /* ... and its digest; "": nothing */
     struct rundir *dir;
     const char *token;
     int listener;               /* bound; stays open for the next coordinator */

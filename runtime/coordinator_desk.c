@@ -33,7 +33,9 @@ static int check_worker(struct coordinator *c, const json_t *hello, struct err *
         return err_set(err, ERR_CONFLICT,
                        "this worker has another spec than the job (start it with "
                        "the same file and --set, or let it take the job's)");
-    if (strcmp(desk_text(hello, "data"), c->data) != 0)
+    /* The offer's digest is that of one who checks each block that it reads against the offer. */
+    if (strcmp(desk_text(hello, "data"), c->data) != 0 &&
+        (!*c->config->offered || strcmp(desk_text(hello, "data"), c->config->offered) != 0))
         return err_set(err, ERR_CONFLICT, "this worker reads other data than the job (sha256 "
                        "%.16s..., the job's is %.16s...)", desk_text(hello, "data"), c->data);
     return 0;
@@ -167,9 +169,10 @@ static json_t *status(struct coordinator *c)
         const struct roster_worker *w = roster_at(c->roster, i);
         const struct caller *k = caller_find(c, w->id);
         json_array_append_new(workers, json_pack(
-            "{s:I, s:I, s:s, s:i, s:i, s:I, s:f}", "id", (json_int_t)w->id, "pid",
+            "{s:I, s:I, s:s, s:i, s:i, s:I, s:f, s:I}", "id", (json_int_t)w->id, "pid",
             (json_int_t)w->who.pid, "address", w->who.address, "from", w->from, "to", w->to, "step",
-            (json_int_t)(k ? k->step : 0), "bytes_per_step", k ? k->bytes_per_step : 0.0));
+            (json_int_t)(k ? k->step : 0), "bytes_per_step", k ? k->bytes_per_step : 0.0,
+            "bytes_read", (json_int_t)(k ? k->read : 0)));
     }
     return json_pack("{s:s, s:s, s:I, s:i, s:i, s:o, s:I, s:i, s:I, s:i, s:f, s:f, s:b}", "name",
                      trainer_spec(c->config->trainer)->name, "phase",
@@ -202,12 +205,13 @@ void desk_tell(struct coordinator *c)
 static void hand_on(struct coordinator *c, struct caller *k, const json_t *ask)
 {
     OWN_BUF piece = BUF_INIT;
-    int64_t size = 0;
+    int64_t size = 0, n = json_integer_value(json_object_get(ask, "n"));
     struct err why;
 
     if (fetch_piece(trainer_spec(c->config->trainer),
                     (int)json_integer_value(json_object_get(ask, "file")),
-                    json_integer_value(json_object_get(ask, "at")), &piece, &size, &why) < 0)
+                    json_integer_value(json_object_get(ask, "at")), n < 0 ? 0 : (size_t)n, &piece,
+                    &size, &why) < 0)
         caller_refuse(c, k, &why);
     else
         caller_put(k, WIRE_STATE, 0, (uint64_t)size, piece.data, piece.n);
@@ -220,6 +224,10 @@ void desk_ask(struct coordinator *c, struct caller *k, const json_t *ask)
 
     if (json_object_get(ask, "file")) {
         hand_on(c, k, ask);
+        return;
+    }
+    if (json_object_get(ask, "offer")) {
+        caller_put(k, WIRE_STATE, 0, 0, c->config->offer->data, c->config->offer->n);
         return;
     }
     if (size) {

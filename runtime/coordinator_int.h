@@ -11,7 +11,7 @@
 #include "runtime/roster.h"
 #include "runtime/wire.h"
 
-enum { CALLERS_MAX = 128 };
+enum { CALLERS_MAX = 3 * ROSTER_MAX };         /* each worker, what it reads, and some more */
 
 enum caller_kind { CALLER_NEW, CALLER_WORKER, CALLER_WATCHER };
 
@@ -30,6 +30,7 @@ struct caller {
     bool told_all;              /* nothing more is sent, nothing read: until it closes too */
     long step;                  /* by its last beat */
     double bytes_per_step;
+    int64_t read;               /* bytes of files that it reads by part */
     uint64_t suspects;          /* id of a worker that it cannot reach; 0: none */
     double suspected_at;
 };

@@ -57,6 +57,7 @@ struct place {
 
 struct trainer {
     const struct job_spec *spec;
+    const struct parts *parts;
     struct dataset *data, *test_data;
     struct graph *graph;
     struct plan *plan;
@@ -88,12 +89,13 @@ static int open_data(struct trainer *t, struct err *err)
 {
     const struct job_spec *s = t->spec;
 
-    if (dataset_open(s->data, s->dir, DATASET_TRAIN, NULL, s->seed, s->batch, &t->data, err) < 0)
+    if (dataset_open_parts(s->data, s->dir, DATASET_TRAIN, NULL, s->seed, s->batch, t->parts,
+                           &t->data, err) < 0)
         return -(int)err->code;
     if (!json_object_get(s->data, "test") && !json_object_get(s->data, "split"))
         return 0;
-    return dataset_open(s->data, s->dir, DATASET_TEST, t->data, s->seed, s->batch, &t->test_data,
-                        err);
+    return dataset_open_parts(s->data, s->dir, DATASET_TEST, t->data, s->seed, s->batch, t->parts,
+                              &t->test_data, err);
 }
 
 static int make_plan(struct trainer *t, int threads, struct err *err)
@@ -154,7 +156,7 @@ static int start(struct trainer *t, struct err *err)
 }
 
 static int make(const struct job_spec *spec, int threads, bool shared, bool chained,
-                struct trainer **out, struct err *err)
+                const struct parts *parts, struct trainer **out, struct err *err)
 {
     OWN(trainer) t = calloc(1, sizeof *t);
 
@@ -163,6 +165,7 @@ static int make(const struct job_spec *spec, int threads, bool shared, bool chai
     t->spec = spec;
     t->shared = shared;
     t->chained = chained;
+    t->parts = parts;
     t->saved_at = clock_seconds();
     if (open_data(t, err) < 0 || make_plan(t, threads, err) < 0)
         return spec_locate(spec, err);
@@ -176,19 +179,19 @@ static int make(const struct job_spec *spec, int threads, bool shared, bool chai
 
 int trainer_new(const struct job_spec *spec, int threads, struct trainer **out, struct err *err)
 {
-    return make(spec, threads, false, false, out, err);
+    return make(spec, threads, false, false, NULL, out, err);
 }
 
-int trainer_new_shared(const struct job_spec *spec, int threads, struct trainer **out,
-                       struct err *err)
+int trainer_new_shared(const struct job_spec *spec, int threads, const struct parts *parts,
+                       struct trainer **out, struct err *err)
 {
-    return make(spec, threads, true, false, out, err);
+    return make(spec, threads, true, false, parts, out, err);
 }
 
 int trainer_new_chained(const struct job_spec *spec, int threads, struct trainer **out,
                         struct err *err)
 {
-    return make(spec, threads, false, true, out, err);
+    return make(spec, threads, false, true, NULL, out, err);
 }
 
 int trainer_reset(struct trainer *t, struct err *err) { return start(t, err); }
@@ -217,6 +220,7 @@ void trainer_set_tester(struct trainer *t,
 void trainer_stop(struct trainer *t) { atomic_store(&t->stop, 1); }
 struct plan *trainer_plan(struct trainer *t) { return t->plan; }
 struct dataset *trainer_data(struct trainer *t) { return t->data; }
+struct dataset *trainer_test_data(struct trainer *t) { return t->test_data; }
 const struct job_spec *trainer_spec(const struct trainer *t) { return t->spec; }
 const struct graph *trainer_graph(const struct trainer *t) { return t->graph; }
 long trainer_step(const struct trainer *t) { return t->at.step; }
@@ -455,6 +459,8 @@ static int run_epoch(struct fit *f, struct err *err)
 
     if (t->schedule.kind != SCHEDULE_PLATEAU)
         t->plan->lr_factor = schedule_epoch(&t->schedule, t->at.epoch);
+    if (t->shared)
+        dataset_share(t->data, t->plan->shards, t->plan->from, t->plan->to);
     if (dataset_rewind(t->data, t->at.epoch, t->at.done, err) < 0)
         return -(int)err->code;
     do {

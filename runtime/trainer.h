@@ -67,9 +67,9 @@ void trainer_free(struct trainer *t);
 OWN_DEFINE(trainer)
 
 /* The same for a worker that is one of several: its plan leaves gradients and sums to the hooks of
- * plan_set_share. */
-int trainer_new_shared(const struct job_spec *spec, int threads, struct trainer **out,
-                       struct err *err);
+ * plan_set_share. Of files that are among `parts` (NULL: none are) it reads what it needs. */
+int trainer_new_shared(const struct job_spec *spec, int threads, const struct parts *parts,
+                       struct trainer **out, struct err *err);
 
 /* The same in one process, with the chain of all steps (plan_chain), which costs a little. */
 int trainer_new_chained(const struct job_spec *spec, int threads, struct trainer **out,
@@ -111,6 +111,7 @@ int trainer_reset(struct trainer *t, struct err *err);
 
 struct plan *trainer_plan(struct trainer *t);
 struct dataset *trainer_data(struct trainer *t);        /* the training set */
+struct dataset *trainer_test_data(struct trainer *t);   /* NULL: there is none */
 const struct job_spec *trainer_spec(const struct trainer *t);
 const struct graph *trainer_graph(const struct trainer *t);
 long trainer_step(const struct trainer *t);

@@ -133,6 +133,8 @@ static int test(void *arg, struct test_result *out, struct err *err)
 
     if (t->leads) {
         if (trainer_test(t->w->trainer, out, err) < 0) {
+            if (parts_failed(t->w->config->parts))
+                return -(int)err->code;         /* another one may have them */
             told.code = (int)err->code;
             snprintf(told.text, sizeof told.text, "%.127s", err->text);
         }
@@ -445,7 +447,8 @@ static int take_turn(struct turn *t, struct err *err)
                        t->settled ? "" : " before its test");
     take_share(t);
     rc = trainer_fit(w->trainer, on_event, t, &fit, err);
-    if (rc < 0 && err->code == ERR_AGAIN)
+    /* Who cannot have its rows leaves; the others go on without it. */
+    if (rc < 0 && (err->code == ERR_AGAIN || parts_failed(w->config->parts)))
         return rc;
     report_end(t, &fit, rc, err);
     return rc;
@@ -471,9 +474,7 @@ static void name_host(char *out, size_t size)
         gethostname(out, size - 1);
 }
 
-/* Somebody who answers at `join` and knows the token; for a while, as the job may be about to
- * start. */
-static int reach(const char *join, const char *token, int *out_fd, struct err *err)
+int worker_reach(const char *join, const char *token, int *out_fd, struct err *err)
 {
     double begun = clock_seconds();
 
@@ -499,7 +500,7 @@ static int own_address(const char *join, const char *token, char *out, size_t si
     char host[64];
     OWN_FD int fd = -1;
 
-    if (reach(join, token, &fd, err) < 0)
+    if (worker_reach(join, token, &fd, err) < 0)
         return -(int)err->code;
     if (getsockname(fd, (struct sockaddr *)&at, &n) < 0 ||
         getnameinfo((struct sockaddr *)&at, n, host, sizeof host, NULL, 0, NI_NUMERICHOST) != 0)
@@ -526,8 +527,11 @@ static int open_worker(struct worker *w, struct err *err)
     w->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (w->wake < 0)
         return err_set(err, ERR_IO, "an eventfd cannot be had: %s", strerror(errno));
-    if (trainer_new_shared(c->spec, c->threads, &w->trainer, err) < 0 ||
-        dataset_digest(trainer_data(w->trainer), w->data, err) < 0)
+    if (trainer_new_shared(c->spec, c->threads, c->parts, &w->trainer, err) < 0)
+        return -(int)err->code;
+    if (c->parts && c->parts->n)
+        snprintf(w->data, sizeof w->data, "%s", c->parts->digest);
+    else if (dataset_digest(trainer_data(w->trainer), w->data, err) < 0)
         return -(int)err->code;
     trainer_mark(w->trainer, w->mark);
     name_host(w->host, sizeof w->host);
@@ -611,7 +615,7 @@ int worker_fetch_spec(const char *join, const char *token, struct job_spec **out
     OWN_BUF body = BUF_INIT;
     OWN_FD int fd = -1;
 
-    if (reach(join, token, &fd, err) < 0 ||
+    if (worker_reach(join, token, &fd, err) < 0 ||
         wire_send(fd, &ask, hello, 5000, err) < 0 || wire_receive(fd, &h, &body, 5000, err) < 0)
         return -(int)err->code;
     if (h.kind == WIRE_REFUSED)

@@ -11,6 +11,7 @@
 #include <stdbool.h>
 
 #include "base/err.h"
+#include "data/parts.h"
 #include "spec/spec.h"
 
 struct worker_config {
@@ -19,6 +20,7 @@ struct worker_config {
                                    from the coordinator, any port */
     const char *token;
     const struct job_spec *spec;        /* NULL: the job's own */
+    const struct parts *parts;          /* files that it reads by part; NULL: none */
     int threads;
     bool no_shared_memory;
     int patience_ms;            /* how long a coordinator may be away (default 30 s) */
@@ -32,6 +34,9 @@ struct worker_config {
 
 /* Until the job has ended or this worker was sent away. ERR_DENIED, ERR_CONFLICT: refused. */
 int worker_run(const struct worker_config *c, struct err *err);
+
+/* A proved connection to the coordinator; for a while, as the job may be about to start. */
+int worker_reach(const char *join, const char *token, int *out_fd, struct err *err);
 
 /* The job's spec from its coordinator; the caller frees it with spec_free. */
 int worker_fetch_spec(const char *join, const char *token, struct job_spec **out, struct err *err);

@@ -264,10 +264,12 @@ static int call_again(struct worker *w, int *out_fd, int *out_beat_ms, struct er
 
 static int send_beat(struct worker *w, int fd, struct err *err)
 {
-    char text[128];
+    char text[160];
 
-    int n = snprintf(text, sizeof text, "{\"step\":%ld,\"bytes_per_step\":%.1f}",
-                     atomic_load(&w->step), atomic_load(&w->bytes_per_step));
+    int n = snprintf(text, sizeof text,
+                     "{\"step\":%ld,\"bytes_per_step\":%.1f,\"read\":%" PRIu64 "}",
+                     atomic_load(&w->step), atomic_load(&w->bytes_per_step),
+                     parts_bytes(w->config->parts));
     struct wire_header h = { WIRE_BEAT, 0, 0, (uint64_t)n };
     return wire_send(fd, &h, text, SEND_MS, err);
 }

@@ -164,10 +164,10 @@ static void a_whole_file_comes_at_once_up_to_a_limit(void **state)
     for (int gzip = 0; gzip < 2; gzip++) {
         OWN_MEM char *p = put("big", gzip ? "wb" : "wbT", big), *all = NULL, *none = NULL;
         size_t n;
-        assert_ok(source_slurp(p, 300000, &all, &n, &err));
+        assert_ok(source_slurp(p, 300000, &all, &n, NULL, &err));
         assert_int_equal(n, 300000);
         assert_string_equal(all, big);
-        assert_fails(source_slurp(p, 299999, &none, &n, &err), ERR_INVALID);
+        assert_fails(source_slurp(p, 299999, &none, &n, NULL, &err), ERR_INVALID);
         assert_non_null(strstr(err.text, "is longer than 299999 bytes"));
     }
     OWN_MEM char *left = NULL;
