@@ -10,7 +10,7 @@ struct call {
     void (*run)(struct stage *s, struct member *m);
     struct stage *stage;
     bool barrier;               /* all members arrive before it */
-    long ready;                 /* by then the gradient vector is final from here on; -1: no matter */
+    long ready;                 /* by then the gradient vector is final from here; -1: no matter */
 };
 
 /* param.order counts by node and so many suffixes. */

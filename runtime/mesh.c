@@ -27,6 +27,16 @@ static int cores(void)
     return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
 }
 
+/* For bench/: links as slow as asked for, in place of shared memory; and nothing is shown. */
+static void measure_links(struct mesh *m)
+{
+    const char *rate = getenv("MUSTER_LINK_RATE");
+
+    m->rate = rate ? strtoull(rate, NULL, 10) : 0;
+    m->config.no_shared_memory |= m->rate > 0;
+    m->late = getenv("MUSTER_LINK_LATE") != NULL;
+}
+
 int mesh_new(const struct mesh_config *c, struct mesh **out, struct err *err)
 {
     pthread_condattr_t attr;
@@ -54,6 +64,7 @@ int mesh_new(const struct mesh_config *c, struct mesh **out, struct err *err)
     if (m->config.beat_ms <= 0)
         m->config.beat_ms = 100;
     m->cores = cores();
+    measure_links(m);
     if (!m->token || !m->host)
         return err_set(err, ERR_NOMEM, "no memory for a mesh");
     if ((rc = region_new(m->shape, &m->region, &m->name, err)) < 0 ||
@@ -79,9 +90,11 @@ static struct timespec after_ms(int ms)
  * back. So we only say that we are done, and let the others close. */
 static void part_from_all(struct mesh *m)
 {
-    struct timespec until = after_ms(LINGER_MS);
     bool open = true;
 
+    for (struct link *l = m->links; l; l = l->next)     /* nobody adds any now */
+        link_quiet(l);
+    struct timespec until = after_ms(LINGER_MS);
     pthread_mutex_lock(&m->lock);
     for (struct link *l = m->links; l; l = l->next) {
         l->closing = true;
@@ -149,6 +162,11 @@ const float *mesh_board_of(const struct mesh *m, int place)
 uint64_t mesh_bytes_sent(const struct mesh *m)
 {
     return atomic_load(&m->bytes_sent);
+}
+
+uint64_t mesh_bytes_early(const struct mesh *m)
+{
+    return atomic_load(&m->bytes_early);
 }
 
 /* ------------------------------------------------------------ waiting */
@@ -319,6 +337,7 @@ static void set_places(struct mesh *m, const struct mesh_peer *peer, int n, int 
         p->peer = peer[i];
         p->from = units * i / n * 16;
         p->to = units * (i + 1) / n * 16;
+        p->shown = m->config.floats;
         p->roots = roots_of(m->config.shards, peer[i].from, peer[i].to, p->first, p->width);
         p->region = m->region;          /* until there is a link */
     }

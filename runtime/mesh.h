@@ -19,6 +19,12 @@
  * who uses the sum: as many bytes, one wait less. That is why roots have two sides: a worker may be
  * at its next step while the other still reads. No sum depends on who arrived when.
  *
+ * What a worker elsewhere needs of a root is sent as soon as it is final (mesh_ready), from where
+ * it lies, while the backward pass goes on; the reduce sends the rest, and the post number after
+ * all of it. Until that number has come nobody reads what was shown. When a reduce returns, all
+ * that was given to a link before it has left, so that a region may be written as if everybody
+ * read it in place.
+ *
  * When a peer is lost, or the generation is over (mesh_abort, from another thread), a call that
  * waits returns ERR_AGAIN, and the caller waits for the next roster.
  *
@@ -95,6 +101,12 @@ int mesh_gather(struct mesh *m, float *rows, long stride, long count, struct err
  * same for all. */
 int mesh_tell(struct mesh *m, int from, void *bytes, size_t n, struct err *err);
 
+/* From element `from` on the own roots of this step (those with samples: `filled` as in
+ * mesh_reduce) are final: those who read by TCP are sent it. Does not wait. */
+void mesh_ready(struct mesh *m, unsigned filled, long from);
+/* Somebody reads by TCP: mesh_ready is of use. */
+bool mesh_wants_ready(const struct mesh *m);
+
 /* A step's gradient. `filled`: the shards that have samples in this batch, by bit. On success
  * segments say where the sum is; valid until the next call. */
 int mesh_reduce(struct mesh *m, unsigned filled, const struct grad_segment **out, int *out_n,
@@ -121,5 +133,7 @@ int mesh_copy(struct mesh *m, int source, uint64_t to, const void *state, size_t
 
 /* Bytes of gathers and reduces that others took from here, whichever way. */
 uint64_t mesh_bytes_sent(const struct mesh *m);
+/* Of them, what had left by TCP before the reduce that it was for. */
+uint64_t mesh_bytes_early(const struct mesh *m);
 
 #endif

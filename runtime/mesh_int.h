@@ -1,7 +1,8 @@
 /* runtime/mesh_int.h - the inside of a mesh, for mesh*.c alone
  *
- * Threads: the caller's; one that listens (mesh_link.c); one for each link, which reads. `lock`
- * guards the list of links and their states; each link's `sending` keeps its messages whole.
+ * Threads: the caller's; one that listens (mesh_link.c); one for each link, which reads; one for
+ * each link that has had something large to send (mesh_send.c). `lock` guards the list of links and
+ * their states; each link's `sending` keeps its messages whole.
  * What a link's thread and the caller share besides: the words of the regions, `generation`,
  * `aborted`, `posted`, all atomic.
  *
@@ -14,6 +15,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "base/clock.h"
 #include "runtime/mesh.h"
 #include "runtime/wire.h"
 
@@ -25,7 +27,19 @@ enum {
     REGION_PAGE = 4096,
     POST_BITS = 40,
     POST_ENTER = 1,             /* the first of a generation */
+    POST_PREFIX = 8,            /* of a POST's body: an offset in the region, and flags */
 };
+/* The last message of a post, which has its number. */
+#define POST_LAST (UINT64_C(1) << 63)
+/* A number whose part of the board is still on its way; the last message of such a part. */
+#define POST_OWES (UINT64_C(1) << 62)
+#define POST_LAID (UINT64_C(1) << 61)
+#define POST_FLAGS (POST_LAST | POST_OWES | POST_LAID)
+
+static inline int64_t mesh_now_ms(void)
+{
+    return (int64_t)(clock_seconds() * 1e3);
+}
 
 /* ------------------------------------------------------------ regions (mesh_region.c) */
 
@@ -94,8 +108,10 @@ struct region *region_open(const struct region_name *name, struct region_shape s
 /* Memory of the same layout for what comes by TCP; NULL: no memory. */
 struct region *region_mirror(struct region_shape shape);
 void region_close(struct region *r, struct region_shape shape);
-void region_post(struct region *r, uint64_t word);      /* stores and wakes */
+void word_store(_Atomic uint64_t *at, uint64_t word);   /* and wakes */
 /* Until the word differs from `seen`, a millisecond at most. */
+void word_wait(const _Atomic uint64_t *at, uint64_t seen);
+void region_post(struct region *r, uint64_t word);      /* of its word */
 void region_wait(const struct region *r, uint64_t seen);
 
 /* ------------------------------------------------------------ links (mesh_link.c) */
@@ -108,6 +124,21 @@ struct arrival {
     uint64_t generation;
     size_t n, got, cap;
     char *bytes;
+};
+
+/* What waits to be sent (mesh_send.c). */
+struct parcel_queue {
+    struct parcel *first, *last;
+    uint64_t put, done;         /* how many ever */
+};
+struct outbox {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    pthread_t thread;
+    bool begun, ending;
+    struct parcel_queue quick, bulk;
+    int numbers;                /* posts that wait in bulk */
+    uint64_t early;             /* bytes that were sent before the reduce they are for */
 };
 
 struct link {
@@ -136,7 +167,11 @@ struct link {
     bool they_read_tcp;         /* the peer wants our posts here */
     bool we_read_tcp;
     struct region *region;      /* the peer's, mapped or mirrored */
+    /* Words, of the peer's board by TCP: the last part that was announced, that has come. */
+    _Atomic uint64_t owed, laid;
     uint64_t told;              /* the last generation that we said we entered with this link */
+    uint64_t mark;              /* what its outbox had been given when the reduce began */
+    struct outbox box;
     /* Of the link's thread: */
     struct arrival *arriving;
     int quiet;                  /* beats in a row without a byte */
@@ -151,16 +186,34 @@ struct link *link_call(struct mesh *m, uint64_t id, uint64_t self_id, const char
                        int timeout_ms);
 /* Ends the thread and frees; not under the lock, off the list. */
 void link_close(struct link *l);
+void link_cut(struct link *l);          /* its thread ends */
+void link_tune(struct link *l);
+void link_beat(struct link *l);
+void outbox_init(struct outbox *box);
+void outbox_done(struct outbox *box);   /* ends its thread; the link is cut */
 /* A whole message, or the link is dead (ERR_AGAIN). */
 int link_send(struct link *l, const struct wire_header *h, const struct wire_piece *piece, int n,
               struct err *err);
 /* Says that we have entered and use this link. */
 int link_enter(struct link *l, uint64_t generation, struct err *err);
-/* Parts of the own region, and with the last the post number, to a peer that reads by TCP. */
+
+/* Parts of the own region, and with the last the post number, to a peer that reads by TCP. Large
+ * ones are sent while the caller goes on. POST_LATER: after all that was shown. */
 struct part {
     size_t offset, bytes;
 };
-int link_post(struct link *l, const struct part *part, int n, uint64_t post, struct err *err);
+enum post_order { POST_NOW, POST_OWED, POST_LATER };
+int link_post(struct link *l, const struct part *part, int n, uint64_t post, enum post_order order,
+              struct err *err);
+/* A part of the board and its number, which does not wait for the part where that is large. */
+int link_lay(struct link *l, struct part part, uint64_t post, struct err *err);
+/* A part of a post to come, which has POST_LATER. */
+int link_show(struct link *l, struct part part, struct err *err);
+/* What the outbox has been given so far; the bytes of shown parts that were sent since the last
+ * mark. link_wait: until as much has left it, or will never. */
+uint64_t link_mark(struct link *l, uint64_t *out_early);
+void link_wait(struct link *l, uint64_t mark);
+void link_quiet(struct link *l);        /* until the outbox is empty */
 
 /* ------------------------------------------------------------ the mesh */
 
@@ -169,6 +222,7 @@ struct place {
     struct link *link;          /* NULL: ourselves */
     const struct region *region;
     long from, to;              /* its segment */
+    long shown;                 /* of our roots in this step, what it needs from here on */
     int roots, first[MESH_ROOTS], width[MESH_ROOTS];
     double missing_since;       /* while entering; 0: not missing */
     bool called;                /* while entering: a call has been made */
@@ -188,7 +242,9 @@ struct mesh {
     struct region_name name;
     _Atomic uint64_t generation, aborted;       /* aborted: the newest one, + 1 */
     _Atomic uint64_t posted;    /* orders the caller's reads of mirrors before their next writes */
-    _Atomic uint64_t bytes_sent;
+    _Atomic uint64_t bytes_sent, bytes_early;
+    uint64_t rate;              /* bytes a second and link; 0: no limit (for bench/) */
+    bool late;                  /* nothing is shown (for bench/) */
     _Atomic uint64_t id;        /* our own; 0: not known yet */
 
     pthread_mutex_t lock;

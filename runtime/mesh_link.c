@@ -13,7 +13,8 @@
  * carry posts have a beat. Where both sides read shared memory the link is silent, and tells by its
  * end that the process at the other side has ended.
  *
- * A POST's body begins with 8 bytes: the offset in the region, and bit 63 for the last one.
+ * A POST's body begins with 8 bytes: the offset in the region, and flags (mesh_int.h). What is sent
+ * when is in mesh_send.c.
  */
 #include <assert.h>
 #include <errno.h>
@@ -27,14 +28,7 @@
 #include "runtime/mesh_int.h"
 
 enum { PENDING_MAX = 64, PENDING_MS = 5000, CALL_SLICE_MS = 1000 };
-enum { POST_PREFIX = 8 };
-#define POST_LAST (UINT64_C(1) << 63)
 #define STATE_MOST (UINT64_C(1) << 36)
-
-static int64_t now_ms(void)
-{
-    return (int64_t)(clock_seconds() * 1e3);
-}
 
 /* ------------------------------------------------------------ what the two sides say first */
 
@@ -129,107 +123,6 @@ static struct region *open_peer(const struct mesh *m, const struct greeting *g, 
     return r ? r : region_mirror(m->shape);
 }
 
-/* ------------------------------------------------------------ sending */
-
-static void link_cut(struct link *l)
-{
-    shutdown(l->fd, SHUT_RDWR);         /* its thread finds out, and tells */
-}
-
-/* A peer that takes nothing for two silences is lost; when the generation is over, sooner. */
-static int push_all(struct link *l, struct iovec *v, int n, struct err *err)
-{
-    struct mesh *m = l->mesh;
-    int64_t since = now_ms();
-    int rc;
-
-    while ((rc = wire_push(l->fd, &v, &n)) == 0) {
-        struct pollfd p = { l->fd, POLLOUT, 0 };
-        if (poll(&p, 1, m->config.beat_ms) > 0) {
-            since = now_ms();
-        } else {
-            int64_t beats = (now_ms() - since) / m->config.beat_ms;
-            if (beats >= 2 * MESH_SILENT || (beats >= 2 && mesh_aborted(m)))
-                break;
-        }
-        if (atomic_load(&l->dead))
-            break;
-    }
-    if (rc == 1) {
-        atomic_store_explicit(&l->sent_ms, now_ms(), memory_order_relaxed);
-        return 0;
-    }
-    link_cut(l);
-    return err_set(err, ERR_AGAIN, "worker %" PRIu64 " is not to be reached", l->id);
-}
-
-int link_send(struct link *l, const struct wire_header *h, const struct wire_piece *piece, int n,
-              struct err *err)
-{
-    unsigned char head[WIRE_HEADER];
-    struct iovec v[4] = { { head, WIRE_HEADER } };
-
-    assert(n < 4);
-    wire_pack(h, head);
-    for (int i = 0; i < n; i++)
-        v[i + 1] = (struct iovec){ (void *)(uintptr_t)piece[i].at, piece[i].n };
-    pthread_mutex_lock(&l->sending);
-    int rc = push_all(l, v, n + 1, err);
-    pthread_mutex_unlock(&l->sending);
-    return rc;
-}
-
-static int send_part(struct link *l, uint64_t offset, const void *at, size_t bytes, uint64_t post,
-                     struct err *err)
-{
-    unsigned char prefix[POST_PREFIX];
-    struct wire_header h = { WIRE_POST, atomic_load(&l->mesh->generation), post,
-                             POST_PREFIX + bytes };
-    struct wire_piece piece[] = { { prefix, POST_PREFIX }, { at, bytes } };
-
-    for (int i = 0; i < POST_PREFIX; i++)
-        prefix[i] = (unsigned char)(offset >> 8 * i);
-    return link_send(l, &h, piece, 2, err);
-}
-
-int link_post(struct link *l, const struct part *part, int n, uint64_t post, struct err *err)
-{
-    const char *region = (const char *)l->mesh->region;
-
-    for (; n > 0 && part[n - 1].bytes == 0; n--)
-        ;
-    for (int i = 0; i < n; i++)
-        for (size_t done = 0; done < part[i].bytes; done += MESH_CHUNK) {
-            size_t rest = part[i].bytes - done, bytes = rest < MESH_CHUNK ? rest : MESH_CHUNK;
-            uint64_t at = part[i].offset + done;
-            bool last = i == n - 1 && bytes == rest;
-            if (mesh_aborted(l->mesh))
-                return mesh_again(l->mesh, err);
-            int rc = send_part(l, last ? at | POST_LAST : at, region + at, bytes, post, err);
-            if (rc < 0)
-                return rc;
-        }
-    return n > 0 ? 0 : send_part(l, POST_LAST, NULL, 0, post, err);
-}
-
-/* From the link's thread: never waits, and somebody who is sending is a sign of life himself. */
-static void beat(struct link *l)
-{
-    unsigned char head[WIRE_HEADER];
-    struct iovec one = { head, WIRE_HEADER }, *v = &one;
-    struct pollfd p = { l->fd, POLLOUT, 0 };
-    struct err err;
-    int n = 1;
-
-    if (pthread_mutex_trylock(&l->sending) != 0)
-        return;
-    wire_pack(&(struct wire_header){ .kind = WIRE_BEAT }, head);
-    if (poll(&p, 1, 0) > 0 && wire_push(l->fd, &v, &n) == 0 && one.iov_len < WIRE_HEADER)
-        push_all(l, v, n, &err);        /* half of it went */
-    atomic_store_explicit(&l->sent_ms, now_ms(), memory_order_relaxed);
-    pthread_mutex_unlock(&l->sending);
-}
-
 /* ------------------------------------------------------------ the link's thread: receiving */
 
 static bool has_beat(const struct link *l)
@@ -250,9 +143,9 @@ static ssize_t receive_some(struct link *l, void *to, size_t n, struct err *err)
         return err_set(err, ERR_IO, "link to worker %" PRIu64 ": %s", l->id, strerror(why));
     if (!has_beat(l))
         return got < 0 ? 0 : got;
-    int64_t now = now_ms();
+    int64_t now = mesh_now_ms();
     if (now - atomic_load_explicit(&l->sent_ms, memory_order_relaxed) >= beat_ms)
-        beat(l);
+        link_beat(l);
     /* Counted in looks that found nothing, not by the clock: when we did not run ourselves, what
      * came meanwhile is there at the next look. */
     l->quiet = got > 0 ? 0 : l->quiet + (why != EINTR);
@@ -319,8 +212,8 @@ static int take_post(struct link *l, const struct wire_header *h, struct err *er
         return discard(l, n, err);
     for (int i = 0; i < POST_PREFIX; i++)
         offset |= (uint64_t)prefix[i] << 8 * i;
-    bool last = offset & POST_LAST;
-    offset &= ~POST_LAST;
+    const uint64_t flags = offset & POST_FLAGS;
+    offset &= ~POST_FLAGS;
     /* Nothing comes of a generation that we have not entered: the peer goes on when it has seen us
      * there. */
     bool inside = n == 0 || (offset >= REGION_PAGE &&
@@ -331,8 +224,13 @@ static int take_post(struct link *l, const struct wire_header *h, struct err *er
     atomic_load_explicit(&m->posted, memory_order_acquire);
     if (n > 0 && (rc = receive(l, (char *)l->region + offset, n, err)) < 0)
         return rc;
-    if (last)
-        region_post(l->region, word_of(h->generation, h->number));
+    const uint64_t word = word_of(h->generation, h->number);
+    if (flags & POST_OWES)
+        atomic_store_explicit(&l->owed, word, memory_order_release);
+    if (flags & POST_LAST)
+        region_post(l->region, word);
+    if (flags & POST_LAID)
+        word_store(&l->laid, word);
     return 0;
 }
 
@@ -404,6 +302,7 @@ static int take_state(struct link *l, const struct wire_header *h, struct err *e
 
 int link_enter(struct link *l, uint64_t generation, struct err *err)
 {
+    link_quiet(l);
     return link_send(l, &(struct wire_header){ WIRE_GO, generation, 0, 0 }, NULL, 0, err);
 }
 
@@ -483,13 +382,13 @@ static int hear(int fd, enum wire_kind kind, struct buf *body, int ms, struct er
 static int dial(struct link *l, int64_t until, int *out_fd, struct err *err)
 {
     for (;;) {
-        int64_t ms = until - now_ms();
+        int64_t ms = until - mesh_now_ms();
         ms = ms < 1 ? 1 : ms > CALL_SLICE_MS ? CALL_SLICE_MS : ms;
         int rc = wire_connect(l->address, (int)ms, out_fd, err);
         pthread_mutex_lock(&l->mesh->lock);
         bool closing = l->closing;
         pthread_mutex_unlock(&l->mesh->lock);
-        if (rc != -ERR_AGAIN || closing || now_ms() >= until)
+        if (rc != -ERR_AGAIN || closing || mesh_now_ms() >= until)
             return rc;
     }
 }
@@ -497,7 +396,7 @@ static int dial(struct link *l, int64_t until, int *out_fd, struct err *err)
 static int call(struct link *l, struct err *err)
 {
     struct mesh *m = l->mesh;
-    int64_t until = now_ms() + l->timeout_ms;
+    int64_t until = mesh_now_ms() + l->timeout_ms;
     OWN_BUF body = BUF_INIT;
     OWN_MEM char *hello = greeting_text(m, l->to, l->id, -1);
     struct greeting g;
@@ -514,7 +413,7 @@ static int call(struct link *l, struct err *err)
     if (closing)
         return err_set(err, ERR_AGAIN, "the link is closed");
 
-    int ms = (int)(until > now_ms() ? until - now_ms() : 1);
+    int ms = (int)(until > mesh_now_ms() ? until - mesh_now_ms() : 1);
     if ((rc = wire_prove(fd, m->token, ms, err)) < 0 ||
         (rc = say(fd, WIRE_HELLO, hello, ms, err)) < 0 ||
         (rc = hear(fd, WIRE_WELCOME, &body, ms, err)) < 0 ||
@@ -542,7 +441,8 @@ static void *run_link(void *arg)
         l->state = LINK_UP;
         pthread_cond_broadcast(&m->changed);
         pthread_mutex_unlock(&m->lock);
-        atomic_store(&l->sent_ms, now_ms());
+        atomic_store(&l->sent_ms, mesh_now_ms());
+        link_tune(l);
         const int ms = m->config.beat_ms;
         struct timeval beat_time = { ms / 1000, ms % 1000 * 1000 };
         if (has_beat(l))
@@ -568,7 +468,9 @@ static struct link *link_begin(struct mesh *m, const struct link *as)
     l->mesh = m;
     l->since = clock_seconds();
     pthread_mutex_init(&l->sending, NULL);
+    outbox_init(&l->box);
     if (pthread_create(&l->thread, NULL, run_link, l) != 0) {
+        outbox_done(&l->box);
         pthread_mutex_destroy(&l->sending);
         free(l);
         return NULL;
@@ -604,6 +506,7 @@ void link_close(struct link *l)
         link_cut(l);
     pthread_mutex_unlock(&m->lock);
     pthread_join(l->thread, NULL);
+    outbox_done(&l->box);
     if (l->fd >= 0)
         close(l->fd);
     region_close(l->region, m->shape);
@@ -726,7 +629,7 @@ static void pending_add(struct mesh *m, struct pending *p, int *n)
 
     if (new.fd < 0)
         return;
-    new.until_ms = now_ms() + PENDING_MS;
+    new.until_ms = mesh_now_ms() + PENDING_MS;
     new.in = wire_in_new(m->token, &first);
     if (!new.in || flush(new.fd, &first) < 0) {
         pending_done(m, &new);
@@ -755,7 +658,7 @@ static void *listen_on(void *arg)
         if (f[0].revents)
             break;
         int kept = 0;
-        int64_t now = now_ms();
+        int64_t now = mesh_now_ms();
         for (int i = 0; i < n; i++) {
             bool gone = f[2 + i].revents ? pending_read(m, &p[i]) < 0 : now > p[i].until_ms;
             if (gone)

@@ -35,17 +35,20 @@ static struct link *reader(const struct mesh *m, int i)
     return i != m->self && m->place[i].link->they_read_tcp ? m->place[i].link : NULL;
 }
 
-/* The same part for everybody. */
-static int post_to_all(struct mesh *m, size_t offset, size_t bytes, struct err *err)
+/* The same part for everybody; of a board, it may come after its number. */
+static int post_to_all(struct mesh *m, struct part part, bool board, struct err *err)
 {
     publish(m);
     for (int d = 1; d < m->n; d++) {
         struct link *l = reader(m, (m->self + d) % m->n);
-        int rc = l ? link_post(l, &(struct part){ offset, bytes }, 1, m->post, err) : 0;
+        int rc = !l      ? 0
+                 : board ? link_lay(l, part, m->post, err)
+                         : link_post(l, &part, 1, m->post, POST_NOW, err);
         if (rc < 0)
             return rc;
     }
-    atomic_fetch_add_explicit(&m->bytes_sent, bytes * (size_t)(m->n - 1), memory_order_relaxed);
+    atomic_fetch_add_explicit(&m->bytes_sent, part.bytes * (size_t)(m->n - 1),
+                              memory_order_relaxed);
     return 0;
 }
 
@@ -64,7 +67,8 @@ int mesh_gather(struct mesh *m, float *rows, long stride, long count, struct err
         return rc;
     for (int k = own->from; k < own->to; k++)
         memcpy(to + k * count, rows + k * stride, row);
-    rc = post_to_all(m, slot + (size_t)own->from * row, (size_t)(own->to - own->from) * row, err);
+    rc = post_to_all(m, (struct part){ slot + (size_t)own->from * row,
+                                       (size_t)(own->to - own->from) * row }, false, err);
     for (int d = 1; d < m->n && rc == 0; d++) {
         int i = (m->self + d) % m->n;
         const float *from = place_part(m, i, slot);
@@ -87,7 +91,7 @@ int mesh_tell(struct mesh *m, int from, void *bytes, size_t n, struct err *err)
         return rc;
     if (from == m->self)
         memcpy((char *)m->region + slot, bytes, n);
-    if ((rc = post_to_all(m, slot, from == m->self ? n : 0, err)) < 0 ||
+    if ((rc = post_to_all(m, (struct part){ slot, from == m->self ? n : 0 }, false, err)) < 0 ||
         (rc = mesh_wait_all(m, m->post, err)) < 0)
         return rc;
     if (from != m->self)
@@ -180,26 +184,89 @@ static void add_block(const struct tree *t, float *to, long from, long n)
         memset(to, 0, (size_t)n * sizeof *to);
 }
 
-/* To each only the piece of the roots that it adds up, or all of them. */
-static int post_roots(struct mesh *m, unsigned filled, bool whole, struct err *err)
+/* Of two workers with a root each, each takes the other's whole one. The same for everybody: it
+ * follows from the list and the batch. */
+static bool is_whole(const struct mesh *m, const struct tree *t)
+{
+    return m->n <= 2 && t->n <= 1 && t->top >= 0;
+}
+
+/* The own roots with samples. */
+static int own_roots(const struct mesh *m, unsigned filled, int root[MESH_ROOTS])
 {
     const struct place *own = &m->place[m->self];
-    int root[MESH_ROOTS], n = 0;        /* the own ones with samples */
+    int n = 0;
 
-    publish(m);
     for (int r = 0; r < own->roots; r++)
         if (filled >> own->first[r] & ((1u << own->width[r]) - 1))
             root[n++] = r;
+    return n;
+}
+
+/* Elements [from, to) of an own root. */
+static struct part root_part(const struct mesh *m, int root, long from, long to)
+{
+    return (struct part){ region_root(m->config.floats, m->side, root) +
+                              (size_t)from * sizeof(float),
+                          (size_t)(to - from) * sizeof(float) };
+}
+
+void mesh_ready(struct mesh *m, unsigned filled, long from)
+{
+    int root[MESH_ROOTS], n = own_roots(m, filled, root);
+    struct tree t;
+    struct err err;
+
+    if (mesh_check(m, &err) < 0 || m->n == 1)
+        return;
+    plant(m, filled, &t);
     for (int d = 1; d < m->n; d++) {
-        int i = (m->self + d) % m->n;
-        const long from = whole ? 0 : m->place[i].from;
-        const long to = whole ? m->config.floats : m->place[i].to;
-        const size_t at = (size_t)from * sizeof(float), bytes = (size_t)(to - from) * sizeof(float);
+        const int i = (m->self + d) % m->n;
+        struct place *p = &m->place[i];
+        const bool whole = is_whole(m, &t);
+        const long first = whole || from > p->from ? from : p->from;
+        const long end = whole || p->shown < p->to ? p->shown : p->to;
+        struct link *l = reader(m, i);
+        int rc = l && first < end ? 0 : -1;
+        for (int r = 0; r < n && rc == 0; r++)
+            rc = link_show(l, root_part(m, root[r], first, end), &err);
+        if (rc == 0)
+            p->shown = first;
+    }
+}
+
+bool mesh_wants_ready(const struct mesh *m)
+{
+    for (int i = 0; i < m->n && !m->late; i++)
+        if (reader(m, i))
+            return true;
+    return false;
+}
+
+/* To each only the piece of the roots that it adds up, or all of them; and of that, what was not
+ * shown. */
+static int post_roots(struct mesh *m, unsigned filled, bool whole, struct err *err)
+{
+    const struct place *own = &m->place[m->self];
+    int root[MESH_ROOTS], n = own_roots(m, filled, root);
+    uint64_t early;
+
+    publish(m);
+    for (int d = 1; d < m->n; d++) {
+        int i = (m->self + d) % m->n, rc = 0;
+        struct place *p = &m->place[i];
+        const long from = whole ? 0 : p->from, to = whole ? m->config.floats : p->to;
+        const long end = p->shown < from ? from : p->shown < to ? p->shown : to;
         struct link *l = reader(m, i);
         struct part part[MESH_ROOTS];
         for (int r = 0; r < n; r++)
-            part[r] = (struct part){ region_root(m->config.floats, m->side, root[r]) + at, bytes };
-        int rc = l ? link_post(l, part, n, m->post, err) : 0;
+            part[r] = root_part(m, root[r], from, end);
+        if (l) {
+            l->mark = link_mark(l, &early);
+            atomic_fetch_add_explicit(&m->bytes_early, early, memory_order_relaxed);
+            rc = link_post(l, part, n, m->post, POST_LATER, err);
+        }
+        p->shown = m->config.floats;
         if (rc < 0)
             return rc;
     }
@@ -207,6 +274,17 @@ static int post_roots(struct mesh *m, unsigned filled, bool whole, struct err *e
     atomic_fetch_add_explicit(&m->bytes_sent, (size_t)n * (size_t)others * sizeof(float),
                               memory_order_relaxed);
     return 0;
+}
+
+/* Everybody has posted its roots, and so has what we sent before ours: it is gone. */
+static int wait_roots(struct mesh *m, struct err *err)
+{
+    int rc = mesh_wait_all(m, m->post, err);
+
+    for (int i = 0; i < m->n && rc == 0; i++)
+        if (reader(m, i))
+            link_wait(m->place[i].link, m->place[i].link->mark);
+    return rc;
 }
 
 /* The own segment from everybody's roots, then everybody's segments. */
@@ -220,8 +298,8 @@ static int reduce_by_segments(struct mesh *m, const struct tree *t, struct err *
         add_block(t, sum + (at - own->from), at, own->to - at < BLOCK ? own->to - at : BLOCK);
     if (!mesh_intact(m))
         return mesh_again(m, err);
-    if ((rc = post_to_all(m, region_sum(), (size_t)(own->to - own->from) * sizeof(float),
-                          err)) < 0 ||
+    const struct part part = { region_sum(), (size_t)(own->to - own->from) * sizeof(float) };
+    if ((rc = post_to_all(m, part, false, err)) < 0 ||
         (rc = mesh_wait_all(m, m->post, err)) < 0)
         return rc;
     for (int i = 0; i < m->n; i++)
@@ -250,10 +328,9 @@ int mesh_reduce(struct mesh *m, unsigned filled, const struct grad_segment **out
     if ((rc = mesh_check(m, err)) < 0)
         return rc;
     plant(m, filled, &t);
-    /* The same for everybody: it follows from the list and the batch. */
-    const bool whole = m->n <= 2 && t.n <= 1 && t.top >= 0;
+    const bool whole = is_whole(m, &t);
     if (m->n > 1 && ((rc = post_roots(m, filled, whole, err)) < 0 ||
-                     (rc = mesh_wait_all(m, m->post, err)) < 0))
+                     (rc = wait_roots(m, err)) < 0))
         return rc;
     rc = whole ? leave_whole(m, &t) : reduce_by_segments(m, &t, err);
     if (rc < 0)
@@ -272,8 +349,9 @@ int mesh_post(struct mesh *m, long from, long n, struct err *err)
 
     assert(from >= 0 && n >= 0 && from + n <= m->config.board);
     if (rc == 0 && m->n > 1)
-        rc = post_to_all(m, region_board(m->config.floats) + (size_t)from * sizeof(float),
-                         (size_t)n * sizeof(float), err);
+        rc = post_to_all(m, (struct part){ region_board(m->config.floats) +
+                                               (size_t)from * sizeof(float),
+                                           (size_t)n * sizeof(float) }, true, err);
     /* Not everybody has it, and the number of a later post would say that they have. Nor may we
      * wait by a number that does not count it: others reached that with the post before. */
     if (rc < 0)
@@ -281,11 +359,37 @@ int mesh_post(struct mesh *m, long from, long n, struct err *err)
     return rc;
 }
 
+/* All parts of its board that the peer has announced in this generation have come. */
+static bool has_laid(const struct mesh *m, const struct link *l, uint64_t *out_laid)
+{
+    const uint64_t generation = atomic_load_explicit(&m->generation, memory_order_relaxed);
+    const uint64_t owed = atomic_load_explicit(&l->owed, memory_order_acquire);
+    const uint64_t laid = *out_laid = atomic_load_explicit(&l->laid, memory_order_acquire);
+
+    return word_age(owed, generation) != 0 ||
+           (word_age(laid, generation) == 0 && word_post(laid) >= word_post(owed));
+}
+
 int mesh_wait_for(struct mesh *m, int place, struct err *err)
 {
+    const struct place *p = &m->place[place];
+    uint64_t laid;
+    int rc;
+
     if (place == m->self)
         return 0;
-    return m->ready ? mesh_wait(m, place, m->post, err) : mesh_again(m, err);
+    if (!m->ready)
+        return mesh_again(m, err);
+    if ((rc = mesh_wait(m, place, m->post, err)) < 0)
+        return rc;
+    while (!has_laid(m, p->link, &laid)) {
+        if (mesh_aborted(m))
+            return mesh_again(m, err);
+        if (atomic_load(&p->link->dead) && !has_laid(m, p->link, &laid))
+            return err_set(err, ERR_AGAIN, "worker %" PRIu64 " is lost", p->peer.id);
+        word_wait(&p->link->laid, laid);
+    }
+    return 0;
 }
 
 /* ------------------------------------------------------------ copies */

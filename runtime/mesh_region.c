@@ -84,21 +84,31 @@ void region_close(struct region *r, struct region_shape shape)
 }
 
 /* The futex is the half of the word that changes with each post. */
-static const void *futex_of(const struct region *r)
+static const void *futex_of(const _Atomic uint64_t *word)
 {
-    return (const char *)&r->word + (__BYTE_ORDER__ == __ORDER_BIG_ENDIAN__ ? 4 : 0);
+    return (const char *)word + (__BYTE_ORDER__ == __ORDER_BIG_ENDIAN__ ? 4 : 0);
 }
 
-void region_post(struct region *r, uint64_t word)
+void word_store(_Atomic uint64_t *at, uint64_t word)
 {
-    atomic_store_explicit(&r->word, word, memory_order_release);
-    syscall(SYS_futex, futex_of(r), FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+    atomic_store_explicit(at, word, memory_order_release);
+    syscall(SYS_futex, futex_of(at), FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
 /* A reader's mapping is read only, so that it cannot say that it sleeps; the owner wakes without
  * asking (0.2 us). The time-out bounds what a loss or an abort can cost. */
-void region_wait(const struct region *r, uint64_t seen)
+void word_wait(const _Atomic uint64_t *at, uint64_t seen)
 {
     struct timespec ms = { .tv_nsec = 1000000 };
-    syscall(SYS_futex, futex_of(r), FUTEX_WAIT, (uint32_t)seen, &ms, NULL, 0);
+    syscall(SYS_futex, futex_of(at), FUTEX_WAIT, (uint32_t)seen, &ms, NULL, 0);
+}
+
+void region_post(struct region *r, uint64_t word)
+{
+    word_store(&r->word, word);
+}
+
+void region_wait(const struct region *r, uint64_t seen)
+{
+    word_wait(&r->word, seen);
 }

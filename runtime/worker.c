@@ -21,6 +21,8 @@
 #include "runtime/worker_int.h"
 
 enum { LINK_MS = 3000, FULL_US = 1000 };
+/* A message of a link: for less of the gradient, the threads of a plan need not meet. */
+enum { READY_FLOATS = 1 << 14 };
 
 /* How long a worker waits for a job that it was started before, and for a coordinator that is there
  * and still reads its data. */
@@ -107,6 +109,13 @@ static int reduce(void *arg, unsigned filled, const struct grad_segment **out, i
             return -(int)err.code;
     }
     return mesh_reduce(t->w->mesh, filled, out, out_n, &err);
+}
+
+static void ready(void *arg, unsigned filled, long from)
+{
+    struct turn *t = arg;
+
+    mesh_ready(t->w->mesh, filled, from);
 }
 
 static int post(void *arg, long from, long n)
@@ -391,6 +400,10 @@ static void take_share(struct turn *t)
                                 .n_places = t->n, .self = t->self,
                                 .board = mesh_board(t->w->mesh), .arg = t };
 
+    if (mesh_wants_ready(t->w->mesh)) {
+        share.ready = ready;
+        share.ready_floats = READY_FLOATS;
+    }
     for (int side = 0; side < 2; side++)
         for (int r = 0; r < SHARE_ROOTS; r++)
             share.root[side][r] = mesh_root(t->w->mesh, side, r);

@@ -39,6 +39,7 @@ struct worker {
     int wrong;
     struct err err;
     bool (*stop_at)(struct worker *w, int step);
+    int leave_at;               /* goes away in this step when it has shown roots; 0: never */
     struct worker *crew;        /* those it works with: crew[who[0..n-1]] */
     const int *who;
     _Atomic int step;
@@ -127,6 +128,37 @@ static void look_at_board(struct worker *w, uint64_t step, int place, long from,
         w->wrong += board[i] != on_board(step, w->list[place].id, i);
 }
 
+/* The own roots of a step; one without samples is nobody's to look at. */
+static void fill_roots(struct worker *w, uint64_t step)
+{
+    const struct mesh_peer *own = &w->list[w->self];
+    int r = 0;
+
+    for (int at = own->from, width; at < own->to; at += width, r++) {
+        width = 1;
+        while (at % (2 * width) == 0 && at + 2 * width <= own->to)
+            width *= 2;
+        float *root = mesh_root(w->mesh, mesh_side(w->mesh), r);
+        if (!tree(step, at, width, filled_at(step), root))
+            memset(root, 0xff, sizeof(float) * FLOATS);
+    }
+}
+
+/* From the end to the beginning, or not so far, in pieces of any size; differently in each worker
+ * and step. */
+static void show_roots(struct worker *w, uint64_t step)
+{
+    const uint64_t key = step * 100 + w->list[w->self].id;
+    const long least = FLOATS * (long)(key % 4) / 4;
+    long from = FLOATS;
+
+    for (uint64_t i = 0; from > least; i++) {
+        long piece = 16 * (1 + (long)(rng_uniform(3, key, i) * (float)(key % 5 * 40)));
+        from = from > piece ? from - piece : 0;
+        mesh_ready(w->mesh, filled_at(step), from);
+    }
+}
+
 static int do_step(struct worker *w, uint64_t step)
 {
     struct mesh *m = w->mesh;
@@ -134,8 +166,12 @@ static int do_step(struct worker *w, uint64_t step)
     const struct grad_segment *s;
     float rows[SHARDS][COUNT + 2];
     uint64_t told[4] = { 0 };
-    int n, rc, r = 0;
+    int n, rc;
 
+    fill_roots(w, step);
+    show_roots(w, step);
+    if (w->leave_at && step == (uint64_t)w->leave_at)
+        return 1;
     for (int pass = 0; pass < 3; pass++) {
         memset(rows, 0, sizeof rows);
         for (int k = own->from; k < own->to; k++)
@@ -156,14 +192,6 @@ static int do_step(struct worker *w, uint64_t step)
     for (uint64_t i = 0; i < 4; i++)
         w->wrong += told[i] != step * 10 + i;
 
-    for (int at = own->from, width; at < own->to; at += width, r++) {
-        width = 1;
-        while (at % (2 * width) == 0 && at + 2 * width <= own->to)
-            width *= 2;
-        float *root = mesh_root(m, mesh_side(m), r);
-        if (!tree(step, at, width, filled_at(step), root))
-            memset(root, 0xff, sizeof(float) * FLOATS);         /* nobody may look at it */
-    }
     const long side = BEFORE * (mesh_side(m) & 1);
     if ((rc = put_on_board(w, step, side, BEFORE)) < 0 ||
         (rc = mesh_reduce(m, filled_at(step), &s, &n, &w->err)) < 0)
@@ -199,7 +227,7 @@ static int do_step(struct worker *w, uint64_t step)
 /* Where nobody was meant to fail, the others are not left waiting for one that did. */
 static void give_up(struct worker *w)
 {
-    if (w->rc == 0 || w->stop_at)
+    if (w->rc == 0 || w->stop_at || w->leave_at)
         return;
     print_message("worker %d of %d: %s\n", w->self, w->n, w->err.text);
     for (int i = 0; i < w->n; i++)
@@ -217,6 +245,8 @@ static void *run_worker(void *arg)
             break;
         w->rc = do_step(w, (uint64_t)i);
     }
+    if (w->rc == 1)
+        w->rc = 0;
     give_up(w);
     return NULL;
 }
@@ -440,10 +470,13 @@ static void an_abort_ends_every_wait_and_the_next_generation_goes_on(void **stat
     static struct worker all[3];
     struct mesh_peer list[3];
 
-    for (int how = 0; how < HOWS; how++) {
-        workers_start(all, 3, how);
+    for (int round = 0; round < 2 * HOWS; round++) {
+        workers_start(all, 3, round % HOWS);
         for (int i = 0; i < 3; i++)
-            all[i].stop_at = two_stops;
+            if (round < HOWS)
+                all[i].stop_at = two_stops;
+            else
+                all[i].leave_at = i == 1 ? 3 : -1;      /* in the middle of its step */
         generation_begin(all, everyone, 3, 5, 10, list);
         for (int ms = 0; ms < 10000 && atomic_load(&all[1].step) < 3; ms++)
             usleep(1000);
@@ -457,8 +490,10 @@ static void an_abort_ends_every_wait_and_the_next_generation_goes_on(void **stat
         assert_int_equal(all[0].rc, -ERR_AGAIN);
         assert_int_equal(all[1].rc, 0);
         assert_int_equal(all[2].rc, -ERR_AGAIN);
-        for (int i = 0; i < 3; i++)
+        for (int i = 0; i < 3; i++) {
             all[i].stop_at = NULL;
+            all[i].leave_at = 0;
+        }
 
         mesh_abort(all[1].mesh, 6);     /* before it is entered */
         assert_fails(mesh_enter(all[1].mesh, 6, list, 3, 1, 5000, &err), ERR_AGAIN);
@@ -490,6 +525,97 @@ static void a_post_that_came_too_late_is_nobodys(void **state)
         generation_end(all, everyone, 2, 0);
         workers_end(all, 2);
     }
+}
+
+/* Two workers that read by TCP, in a generation; the caller is both. */
+static void two_enter(struct worker *all, uint64_t generation, struct mesh_peer *list)
+{
+    generation_begin(all, everyone, 2, generation, 0, list);
+    generation_end(all, everyone, 2, 0);
+}
+
+static void *run_gather(void *arg)
+{
+    struct worker *w = arg;
+    float rows[SHARDS] = { 0 };
+
+    w->rc = mesh_gather(w->mesh, rows, 1, 1, &w->err);
+    return NULL;
+}
+
+static void what_is_shown_has_come_before_the_reduce_begins(void **state)
+{
+    (void)state;
+    enum { FROM = FLOATS / 2 / 16 * 16 };
+    static struct worker all[2];
+    struct mesh_peer list[2];
+    float want[FLOATS];
+
+    workers_start(all, 2, TCP);
+    two_enter(all, 1, list);
+    assert_true(mesh_wants_ready(all[0].mesh));
+    fill_roots(&all[0], 0);
+    mesh_ready(all[0].mesh, filled_at(0), FROM);
+    link_quiet(all[0].mesh->place[1].link);
+    /* What follows on the link comes after it. */
+    for (int i = 0; i < 2; i++)
+        pthread_create(&all[i].thread, NULL, run_gather, &all[i]);
+    generation_end(all, everyone, 2, 0);
+    const struct region *mirror = all[1].mesh->place[0].region;
+    const float *root = (const float *)((const char *)mirror + region_root(FLOATS, 0, 0));
+    tree(0, 0, SHARDS / 2, filled_at(0), want);
+    assert_memory_equal(root + FROM, want + FROM, (FLOATS - FROM) * sizeof(float));
+    assert_true(root[FROM - 1] == 0);
+    workers_end(all, 2);
+}
+
+/* The bytes are counted when the reduce begins. */
+static void what_left_early_is_counted(void **state)
+{
+    (void)state;
+    static struct worker all[2];
+    struct mesh_peer list[2];
+
+    for (int how = 0; how < 2; how++) {
+        workers_start(all, 2, how);
+        two_enter(all, 1, list);
+        for (int i = 0; i < 2; i++) {
+            fill_roots(&all[i], 0);
+            mesh_ready(all[i].mesh, filled_at(0), 16);
+            link_quiet(all[i].mesh->place[!i].link);
+        }
+        generation_begin(all, everyone, 2, 2, 1, list);
+        generation_end(all, everyone, 2, 0);
+        for (int i = 0; i < 2; i++)
+            assert_true((mesh_bytes_early(all[i].mesh) > 0) == (how == TCP));
+        workers_end(all, 2);
+    }
+}
+
+/* The outbox is stopped in the middle of a message: what waits in it is thrown away, and that
+ * message is of a generation that is over. */
+static void what_was_shown_is_gone_with_its_generation(void **state)
+{
+    (void)state;
+    static struct worker all[2];
+    struct mesh_peer list[2];
+
+    workers_start(all, 2, TCP);
+    two_enter(all, 1, list);
+    struct link *l = all[0].mesh->place[1].link;
+    fill_roots(&all[0], 0);
+    pthread_mutex_lock(&l->sending);
+    for (long from = FLOATS - 16; from >= 0; from -= 16)
+        mesh_ready(all[0].mesh, filled_at(0), from);
+    for (int i = 0; i < 2; i++)
+        mesh_abort(all[i].mesh, 1);
+    mesh_ready(all[0].mesh, filled_at(0), 0);
+    generation_begin(all, everyone, 2, 2, 6, list);
+    usleep(20000);              /* worker 2 waits for worker 1, which waits for its outbox */
+    pthread_mutex_unlock(&l->sending);
+    generation_end(all, everyone, 2, 0);
+    assert_int_equal(l->box.bulk.put, l->box.bulk.done);
+    workers_end(all, 2);
 }
 
 static void one_that_dies_is_told_and_the_others_go_on(void **state)
@@ -731,6 +857,8 @@ CHECK_MAIN(a_process_that_is_killed_is_noticed_at_once,
            a_link_that_the_other_has_closed_is_made_anew,
            an_abort_ends_every_wait_and_the_next_generation_goes_on,
            a_post_that_came_too_late_is_nobodys,
+           what_is_shown_has_come_before_the_reduce_begins, what_left_early_is_counted,
+           what_was_shown_is_gone_with_its_generation,
            one_that_dies_is_told_and_the_others_go_on, one_comes_back_as_another,
            one_that_was_left_out_can_tell,
            one_that_cannot_be_reached_is_told,
