@@ -382,7 +382,7 @@ static int choose_workers(const struct args *a, const struct job_spec *spec, str
     return 0;
 }
 
-/* The job's data: its digest, and the list of what can be read by part. */
+/* What is to be known of the job's data: its digest, and the list of what can be read by part. */
 static int make_offer(struct workers_job *j, struct trainer *t, struct err *err)
 {
     j->trainer = t;
@@ -391,6 +391,10 @@ static int make_offer(struct workers_job *j, struct trainer *t, struct err *err)
         return -(int)err->code;
     if (j->offer->n)
         sha256_hex_of(j->offer->data, j->offer->n, j->offered);
+    /* The workers have rows of their own. */
+    dataset_drop_rows(trainer_data(t));
+    if (trainer_test_data(t))
+        dataset_drop_rows(trainer_test_data(t));
     return 0;
 }
 

@@ -72,6 +72,9 @@ void dataset_share(struct dataset *d, int shards, int from, int to);
 /* What others need to read the rows by part; *out is NULL where they cannot: the rows have no place
  * that is known beforehand. Of a set that was opened whole. */
 int dataset_blocks(const struct dataset *d, struct blocks **out, struct err *err);
+/* Gives the memory of resident rows back, for one who only wants to know about them from then on:
+ * no stretch can be had any more, also not of a set that shares them. */
+void dataset_drop_rows(struct dataset *d);
 
 /* For predict and evaluate: rows of `path` by the stored description (see dataset_describe), with
  * or without a target column. `format` is "csv", "json", "tfrecord", "idx" or NULL: by name. */

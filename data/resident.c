@@ -175,14 +175,27 @@ static struct table *table_new(size_t bytes)
     return t;
 }
 
+static void free_rows(struct table *t)
+{
+    free(TAKE(t->block));
+    idx_free(TAKE(t->image));
+    free(TAKE(t->label));
+}
+
 void table_free(struct table *t)
 {
     if (!t || __atomic_sub_fetch(&t->refs, 1, __ATOMIC_ACQ_REL) > 0)
         return;
-    free(t->block);
-    idx_free(t->image);
-    free(t->label);
+    free_rows(t);
     free(t);
+}
+
+void dataset_drop_rows(struct dataset *d)
+{
+    if (d->table)
+        free_rows(d->table);
+    for (int i = 0; i < d->layout.n; i++)
+        d->layout.field[i].base = NULL;
 }
 
 /* Makes records of the rows, in order, and frees the raw ones behind it. */

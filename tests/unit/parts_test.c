@@ -429,7 +429,7 @@ static void other_labels_and_files_of_another_length_are_refused(void **state)
     parts_done(&parts);
 }
 
-static void what_is_packed_has_no_list(void **state)
+static void what_is_packed_has_no_list_and_can_be_dropped(void **state)
 {
     (void)state;
     struct err err = { 0 };
@@ -444,6 +444,11 @@ static void what_is_packed_has_no_list(void **state)
     assert_ok(dataset_open(data, dir, DATASET_TRAIN, NULL, 5, 4, &d, &err));
     assert_ok(dataset_blocks(d, &b, &err));
     assert_null(b);
+    dataset_drop_rows(d);
+    assert_int_equal(dataset_rows(d), 20);
+    json_t *description = dataset_describe(d);
+    assert_non_null(description);
+    json_decref(description);
     dataset_free(d);
     json_decref(data);
     for (int i = 0; i < 3; i++)
@@ -459,4 +464,5 @@ CHECK_MAIN(a_list_comes_back_as_it_was_packed, a_large_row_is_a_block_and_small_
            a_source_that_fails_is_a_row_that_cannot_be_had,
            a_worker_finds_the_rows_of_its_shards_and_reads_no_others,
            small_rows_are_there_when_the_set_is_open,
-           other_labels_and_files_of_another_length_are_refused, what_is_packed_has_no_list)
+           other_labels_and_files_of_another_length_are_refused,
+           what_is_packed_has_no_list_and_can_be_dropped)
