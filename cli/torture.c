@@ -510,7 +510,8 @@ static int run(struct cli *c, int argc, char **argv, struct err *err)
     if (a.workers && workers_parse(a.workers, &s.min, &s.max, err) < 0)
         return -(int)err->code;
     if (s.max > ROSTER_MAX)
-        return err_set(err, ERR_INVALID, "--workers %d: at most %d", s.max, ROSTER_MAX);
+        return err_set(err, ERR_INVALID, "workers: %d: at most %d take part in a job", s.max,
+                       ROSTER_MAX);
     if (a.events < 1 || a.events > EVENTS_MAX)
         return err_set(err, ERR_INVALID, "--events wants a number from 1 to %d", EVENTS_MAX);
     OWN_MEM struct torture_event *event = calloc((size_t)a.events, sizeof *event);

@@ -60,12 +60,22 @@ static const struct option options[] = {
 
 static struct trainer *running;         /* for the signal handler alone */
 
-/* The first signal ends the run at the next step with a checkpoint, the second ends the process. */
+/* Two signals within so many seconds are one: timeout(1), for one, signals both the process and its
+ * group. */
+static const double TWICE = 0.5;
+
+/* The first signal ends the run at the next step with a checkpoint, a later one the process. */
 static void on_signal(int sig)
 {
-    if (running)
+    static volatile double first;
+
+    if (first > 0 && clock_seconds() - first > TWICE) {
+        signal(sig, SIG_DFL);
+        raise(sig);
+    } else if (first == 0) {
+        first = clock_seconds();
         trainer_stop(running);
-    signal(sig, SIG_DFL);
+    }
 }
 
 static void catch_signals(struct trainer *t)
@@ -340,7 +350,7 @@ static int coordinate(void *arg, const struct job_desk *desk, struct err *err)
                                          .address = desk->address, .min = j->min, .max = j->max,
                                          .beat_ms = 100, .handler = on_event,
                                          .over = desk->over };
-    if (rundir_open(j->dir, &dir, &config.logged, &config.tested, &checkpoint, err) < 0 ||
+    if (rundir_open(j->dir, true, &dir, &config.logged, &config.tested, &checkpoint, err) < 0 ||
         (checkpoint && trainer_load(t, checkpoint, err) < 0))
         return -(int)err->code;
     if (j->args->listen && !j->args->quiet)
@@ -378,7 +388,8 @@ static int choose_workers(const struct args *a, const struct job_spec *spec, str
     if (a->workers ? !strstr(a->workers, "..") : j->min == j->max)
         j->min = 1;             /* a number is what is wanted; fewer can go on meanwhile */
     if (j->max > ROSTER_MAX)
-        return err_set(err, ERR_INVALID, "--workers %d: at most %d", j->max, ROSTER_MAX);
+        return err_set(err, ERR_INVALID, "workers: %d: at most %d take part in a job", j->max,
+                       ROSTER_MAX);
     return 0;
 }
 
@@ -406,19 +417,23 @@ static int train_workers(struct cli *c, const struct args *a, const struct job_s
     OWN(trainer) t = NULL;
     OWN(rundir) dir = NULL;
     OWN_MEM char *checkpoint = NULL;
+    struct job_desk desk;
     long logged, tested;
 
-    if (choose_workers(a, spec, &j, err) < 0 || trainer_new_shared(spec, 1, NULL, &t, err) < 0 ||
-        make_offer(&j, t, err) < 0)
+    if (choose_workers(a, spec, &j, err) < 0 || job_open(a->listen, j.max, &desk, err) < 0)
         return -(int)err->code;
-    if (a->resume ? rundir_open(a->out, &dir, &logged, &tested, &checkpoint, err) < 0
+    OWN_FD int listener = desk.listener;        /* to be closed */
+    (void)listener;
+    if (trainer_new_shared(spec, 1, NULL, &t, err) < 0 || make_offer(&j, t, err) < 0)
+        return -(int)err->code;
+    if (a->resume ? rundir_open(a->out, false, &dir, &logged, &tested, &checkpoint, err) < 0
                   : rundir_create(a->out, spec, &dir, err) < 0)
         return -(int)err->code;
     tell_damaged(dir, checkpoint);
     snprintf(j.dir, sizeof j.dir, "%s", rundir_path(dir));
     int cores = team_cores() / j.max;
     const struct job_config config = {
-        .dir = j.dir, .listen = a->listen, .max = j.max,
+        .dir = j.dir, .desk = &desk, .max = j.max,
         .threads = a->threads ? (int)a->threads : cores > 1 ? cores : 1,
         .coordinate = coordinate, .arg = &j,
     };

@@ -9,11 +9,13 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -24,11 +26,13 @@
 enum {
     SILENT_BEATS = 5,
     STRANGER_SECONDS = 2,       /* to prove knowledge of the token and say who one is */
+    FILES_KEPT = 8,             /* descriptors that are never a caller's: to store what there is */
 };
 /* After a restart workers have this long to come back before the list goes on without them. */
 static const double BACK_SECONDS = 0.4;
 /* A stop that is not answered for so long ends with the last checkpoint. */
 static const double STOP_SECONDS = 10;
+static const double REST_SECONDS = 0.1;         /* between two tries to let somebody in */
 
 static volatile sig_atomic_t stop_asked;
 
@@ -109,9 +113,25 @@ static struct caller *find_place(struct coordinator *c)
     return oldest;
 }
 
+/* Those who are left waiting call again. */
+static void rest_from_callers(struct coordinator *c)
+{
+    if (c->accept_at == 0)
+        fprintf(stderr, "muster: no more connections can be had than there are (ulimit -n); "
+                "who else wants to join waits\n");
+    c->accept_at = clock_seconds() + REST_SECONDS;
+}
+
 static void accept_all(struct coordinator *c)
 {
-    for (int fd; (fd = wire_accept(c->config->listener)) >= 0;) {
+    int fd;
+
+    while ((fd = wire_accept(c->config->listener)) >= 0) {
+        if (fd >= c->files) {
+            close(fd);
+            rest_from_callers(c);
+            return;
+        }
         struct caller *k = find_place(c);
         if (!k) {
             close(fd);
@@ -123,6 +143,8 @@ static void accept_all(struct coordinator *c)
         if (!k->in)
             caller_drop(k);
     }
+    if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
+        rest_from_callers(c);
 }
 
 /* ------------------------------------------------------------------ what workers say */
@@ -285,7 +307,9 @@ static void write_caller(struct coordinator *c, struct caller *k)
 
 void callers_poll(struct coordinator *c, int timeout_ms)
 {
-    struct pollfd p[CALLERS_MAX + 1] = { { .fd = c->config->listener, .events = POLLIN } };
+    const bool rest = clock_seconds() < c->accept_at;
+    struct pollfd p[CALLERS_MAX + 1] = { { .fd = rest ? -1 : c->config->listener,
+                                           .events = POLLIN } };
     struct caller *of[CALLERS_MAX + 1];
     int n = 1;
 
@@ -494,31 +518,17 @@ static int write_job(const struct coordinator *c, struct err *err)
 /* What the coordinator before this one had stored. */
 static int restore(struct coordinator *c, struct err *err)
 {
-    char path[4096 + 32];
-    OWN_MEM char *text = NULL;
-    OWN_JSON json_t *doc = NULL;
-    uint64_t known[ROSTER_MAX];
-    int n = 0;
-    struct err missing;
+    struct stored s;
 
-    snprintf(path, sizeof path, "%s/roster.json", rundir_path(c->config->dir));
-    if (files_read(path, 1 << 20, &text, NULL, &missing) == 0) {
-        doc = json_loads(text, 0, NULL);
-        if (!doc)
-            return err_set(err, ERR_INVALID, "%s: is damaged", path);
-        const json_t *ids = json_object_get(doc, "workers");
-        for (size_t i = 0; i < json_array_size(ids) && n < ROSTER_MAX; i++)
-            known[n++] = (uint64_t)json_integer_value(json_array_get(ids, i));
-        if (json_object_get(doc, "min"))        /* as it was resized, before a restart */
-            c->min = (int)json_integer_value(json_object_get(doc, "min"));
-        if (json_object_get(doc, "max"))
-            c->max = (int)json_integer_value(json_object_get(doc, "max"));
+    if (record_restore(c, &s, err) < 0)
+        return -(int)err->code;
+    if (s.max) {                /* as it was resized, before a restart */
+        c->min = s.min;
+        c->max = s.max;
         c->resized = c->max != c->config->max;
     }
-    c->roster = roster_new(trainer_plan(c->config->trainer)->shards, c->min,
-                           (uint64_t)json_integer_value(json_object_get(doc, "generation")),
-                           (uint64_t)json_integer_value(json_object_get(doc, "next_id")), known, n,
-                           trainer_step(c->config->trainer));
+    c->roster = roster_new(trainer_plan(c->config->trainer)->shards, c->min, s.generation,
+                           s.next_id, s.id, s.n, trainer_step(c->config->trainer));
     if (!c->roster)
         return err_set(err, ERR_NOMEM, "no memory for a roster");
     return 0;
@@ -538,6 +548,9 @@ static int open_coordinator(struct coordinator *c, struct err *err)
     if (c->step < c->logged)    /* the checkpoint is older than what is on record */
         c->step = c->logged;
     c->state_step = -1;
+    struct rlimit files;
+    c->files = getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur < INT_MAX
+                   ? (int)files.rlim_cur - FILES_KEPT : INT_MAX;
     for (int i = 0; i < CALLERS_MAX; i++)
         c->caller[i].fd = -1;
     snprintf(path, sizeof path, "%s/roster.jsonl", rundir_path(config->dir));

@@ -58,6 +58,8 @@ struct coordinator {
     long steps_in_epoch;
     struct buf state;           /* the last one received, and its step */
     long state_step;
+    int files;                  /* descriptors that callers may have; the rest is for the disk */
+    double accept_at;           /* when callers are let in again; 0: nothing is against it */
     double store_at;            /* when storing the roster is tried again; 0: it did not fail */
     int history;                /* file descriptor of roster.jsonl */
     char data[65], mark[65];    /* digests that a worker must have too */
@@ -104,6 +106,13 @@ int record_results(struct coordinator *c, bool current, const char *body, size_t
 int record_event(struct coordinator *c, const json_t *event, struct err *err);
 /* Writes generation, next id and list. */
 int record_roster(struct coordinator *c, struct err *err);
+/* Reads them, all 0 where there are none. ERR_INVALID: they cannot be what was written. */
+struct stored {
+    uint64_t generation, next_id, id[ROSTER_MAX];
+    int n;                      /* ids on the list */
+    int min, max;               /* 0: as the job was started */
+};
+int record_restore(const struct coordinator *c, struct stored *out, struct err *err);
 
 /* --- the end (coordinator_end.c) --- */
 

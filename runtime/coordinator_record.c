@@ -14,6 +14,9 @@
 #include "base/files.h"
 #include "runtime/coordinator_int.h"
 
+/* More generations or workers than any job comes to. */
+static const json_int_t ROSTER_NUMBER = INT64_C(1) << 53;
+
 void record_change(struct coordinator *c, const char *event, json_t *line)
 {
     OWN_JSON json_t *own = line ? line : json_object();
@@ -45,6 +48,49 @@ int record_roster(struct coordinator *c, struct err *err)
         return err_set(err, ERR_NOMEM, "no memory for roster.json");
     snprintf(path, sizeof path, "%s/roster.json", rundir_path(c->config->dir));
     return files_write(path, text, strlen(text), err);
+}
+
+/* True when they are what record_roster writes: ids in order, each given out already. */
+static bool read_stored(const json_t *doc, struct stored *s)
+{
+    const json_t *ids = json_object_get(doc, "workers"), *min = json_object_get(doc, "min"),
+                 *max = json_object_get(doc, "max");
+    json_int_t generation = json_integer_value(json_object_get(doc, "generation"));
+    json_int_t next = json_integer_value(json_object_get(doc, "next_id")), last = 0;
+
+    if (generation < 0 || generation >= ROSTER_NUMBER || next < 1 || next >= ROSTER_NUMBER ||
+        json_array_size(ids) > ROSTER_MAX || !min != !max)
+        return false;
+    for (size_t i = 0; i < json_array_size(ids); i++) {
+        json_int_t id = json_integer_value(json_array_get(ids, i));
+        if (id <= last || id >= next)
+            return false;
+        s->id[s->n++] = (uint64_t)(last = id);
+    }
+    s->generation = (uint64_t)generation;
+    s->next_id = (uint64_t)next;
+    if (!max)
+        return true;
+    json_int_t least = json_integer_value(min), most = json_integer_value(max);
+    s->min = (int)least;
+    s->max = (int)most;
+    return least >= 1 && most >= least && most <= ROSTER_MAX;
+}
+
+int record_restore(const struct coordinator *c, struct stored *out, struct err *err)
+{
+    char path[4096 + 32];
+    OWN_MEM char *text = NULL;
+    struct err why;
+
+    *out = (struct stored){ 0 };
+    snprintf(path, sizeof path, "%s/roster.json", rundir_path(c->config->dir));
+    if (files_read(path, 1 << 20, &text, NULL, &why) < 0)
+        return why.code == ERR_MISSING ? 0 : err_set(err, why.code, "%s", why.text);
+    OWN_JSON json_t *doc = json_loads(text, 0, NULL);
+    return read_stored(doc, out)
+               ? 0 : err_set(err, ERR_INVALID, "%s: is damaged (remove it: the job goes on from "
+                             "its last checkpoint)", path);
 }
 
 static json_t *read_history(struct coordinator *c)

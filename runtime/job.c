@@ -29,12 +29,16 @@ enum {
     TICK_MS = 50,
     FAILURES_MAX = 5,           /* children in a row that fail before it is the job's fault */
     PATH_SIZE = 4096 + 32,
+    FILES_OWN = 24,             /* descriptors that a process of a job needs beside one a worker */
 };
 /* A child that fails within so many seconds never worked: loading the data takes some of them. */
 static const double AT_ONCE = 10;
 static const double REST = 10;          /* seconds before the next try, while others work */
 /* A replacement reads data, which takes a core; those who are left go on first. */
 static const double BREATH = 0.15;
+/* Two signals within so many seconds are one: timeout(1), for one, signals both the process and its
+ * group. Who wants to end it at once asks again after that. */
+static const double TWICE = 0.5;
 static const double GRACE = 1;          /* seconds between being asked to end and being killed */
 /* The coordinator does next to nothing, and everybody waits for it when it does: with as many
  * workers as cores or more, each message that it sends would wake one who takes its core before the
@@ -58,6 +62,7 @@ struct job {
     int max;
     int failures;
     double rest_until;          /* none is started before */
+    double stopping_since;
     sigset_t waits;             /* signals that are waited for */
 };
 
@@ -88,7 +93,8 @@ static int start_coordinator(struct job *j, struct err *err)
         in_child(j, parent);
         setpriority(PRIO_PROCESS, 0, COORDINATOR_NICE);
         close(ends[0]);
-        j->config->coordinate(j->config->arg, &j->desk, &last);
+        if (j->config->coordinate(j->config->arg, &j->desk, &last) >= 0)
+            last = (struct err){ 0 };
         fflush(NULL);
         ssize_t n = write(ends[1], &last, sizeof last);
         _exit(n == sizeof last ? 0 : 1);
@@ -245,12 +251,34 @@ static int forget_size(const char *dir, struct err *err)
                : err_set(err, ERR_NOMEM, "no memory for roster.json");
 }
 
-static int open_desk(struct job *j, struct err *err)
+/* A coordinator or a worker that runs out of them half way fails where it hurts most: when it
+ * stores something. */
+static int have_files(int workers, struct err *err)
+{
+    struct rlimit files;
+    const rlim_t need = (rlim_t)(workers + FILES_OWN);
+
+    if (getrlimit(RLIMIT_NOFILE, &files) < 0)
+        return 0;
+    if (files.rlim_cur < files.rlim_max) {
+        files.rlim_cur = files.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &files);
+    }
+    return files.rlim_cur < need
+               ? err_set(err, ERR_INVALID, "%d workers need %llu open files in each process, the "
+                         "limit is %llu (ulimit -n)", workers, (unsigned long long)need,
+                         (unsigned long long)files.rlim_cur)
+               : 0;
+}
+
+int job_open(const char *listen, int max, struct job_desk *out, struct err *err)
 {
     const char *given = getenv("MUSTER_TOKEN");
-    const char *listen = j->config->listen ? j->config->listen : "127.0.0.1:0";
+    struct job_desk d = { .listener = -1 };
     char token[WIRE_TOKEN_TEXT];
 
+    if (have_files(max, err) < 0)
+        return -(int)err->code;
     if (given && wire_token_check(given, err) < 0)
         return err_add(err, "MUSTER_TOKEN");
     if (given && strlen(given) >= JOB_TOKEN)
@@ -258,17 +286,19 @@ static int open_desk(struct job *j, struct err *err)
                        JOB_TOKEN - 1);
     if (!given && wire_token_new(token, err) < 0)
         return -(int)err->code;
-    snprintf(j->desk.token, sizeof j->desk.token, "%s", given ? given : token);
-    if (write_token(j->config->dir, j->desk.token, err) < 0 || forget_size(j->config->dir, err) < 0)
+    snprintf(d.token, sizeof d.token, "%s", given ? given : token);
+    listen = listen ? listen : "127.0.0.1:0";
+    if (wire_listen(listen, &d.listener, d.address, sizeof d.address, err) < 0)
         return -(int)err->code;
-    if (wire_listen(listen, &j->desk.listener, j->desk.address, sizeof j->desk.address, err) < 0)
-        return -(int)err->code;
-    return wire_is_any(j->desk.address)
-               ? err_set(err, ERR_INVALID,
-                         "--listen %s: name the address of this host that others reach, "
-                         "as in 192.168.1.5:7000 (its workers are told to others by it)",
-                         listen)
-               : 0;
+    if (wire_is_any(d.address)) {
+        close(d.listener);
+        return err_set(err, ERR_INVALID,
+                       "--listen %s: name the address of this host that others reach, "
+                       "as in 192.168.1.5:7000 (its workers are told to others by it)",
+                       listen);
+    }
+    *out = d;
+    return 0;
 }
 
 /* What muster resize has asked for since. */
@@ -365,10 +395,13 @@ static int loop(struct job *j, struct err *err)
             return -(int)err->code;
         int sig = sigtimedwait(&j->waits, NULL, &tick);
         if (sig == SIGINT || sig == SIGTERM) {
-            if (j->desk.stopping)
+            if (j->desk.stopping && clock_seconds() - j->stopping_since > TWICE)
                 return err_set(err, ERR_CONFLICT, "stopped at once");
-            j->desk.stopping = true;
-            kill(j->coordinator.pid, SIGTERM);
+            if (!j->desk.stopping) {
+                j->desk.stopping = true;
+                j->stopping_since = clock_seconds();
+                kill(j->coordinator.pid, SIGTERM);
+            }
         }
         if (reap(j, err))
             return -(int)err->code;
@@ -383,13 +416,14 @@ int job_run(const struct job_config *config, struct err *err)
     if (!j)
         return err_set(err, ERR_NOMEM, "no memory for a job");
     j->config = config;
+    j->desk = *config->desk;
     j->max = config->max;
     j->word = -1;
     j->desk.over = mmap(NULL, sizeof *j->desk.over, PROT_READ | PROT_WRITE,
                         MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (j->desk.over == MAP_FAILED)
         return err_set(err, ERR_NOMEM, "no memory for a job");
-    if (open_desk(j, err) < 0) {
+    if (write_token(config->dir, j->desk.token, err) < 0 || forget_size(config->dir, err) < 0) {
         munmap(j->desk.over, sizeof *j->desk.over);
         return -(int)err->code;
     }
@@ -402,7 +436,6 @@ int job_run(const struct job_config *config, struct err *err)
     end_children(j);
     sigprocmask(SIG_SETMASK, &before, NULL);
     munmap(j->desk.over, sizeof *j->desk.over);
-    close(j->desk.listener);
     if (j->word >= 0)
         close(j->word);
     return rc;

@@ -26,7 +26,7 @@ struct job_desk {
 
 struct job_config {
     const char *dir;            /* of the run; must be there */
-    const char *listen;         /* NULL: 127.0.0.1, any port */
+    const struct job_desk *desk;        /* from job_open */
     int max;                    /* workers to start here; roster.json may change it */
     int threads;                /* of each */
     /* Runs the coordinator, in a process of its own; ends with it. */
@@ -34,8 +34,13 @@ struct job_config {
     void *arg;
 };
 
-/* Until the coordinator has ended by itself; the error is its own. The token is that of the
- * environment (MUSTER_TOKEN) or a new one, and lies in DIR/token for this user alone. */
+/* What can be known before there is a run: that there may be so many processes, the token, which is
+ * that of the environment (MUSTER_TOKEN) or a new one, and the listener, which the caller closes.
+ * `listen` NULL: 127.0.0.1, any port. */
+int job_open(const char *listen, int max, struct job_desk *out, struct err *err);
+
+/* Until the coordinator has ended by itself; the error is its own. The token lies in DIR/token for
+ * this user alone. A second SIGINT or SIGTERM, a while after the first, ends it at once. */
 int job_run(const struct job_config *c, struct err *err);
 
 /* Where the job of a run directory is: address and token. ERR_MISSING: none has been started, or

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -22,9 +23,11 @@ enum { PATH_SIZE = 4096, NAME_SIZE = 4096 + 64 };
 /* A checkpoint at the end of an epoch waits until the one before is this old: epochs may be
  * milliseconds long, a sync is not. One that the spec asks for by steps never waits. */
 static const double CHECKPOINT_SECONDS = 1;
+static const double GONE_SECONDS = 2;
 
 struct rundir {
     char path[PATH_SIZE];
+    int lock;                           /* the directory itself; -1: another process of ours has it */
     int metrics;                        /* metrics.jsonl */
     struct scalars *scalars;
     struct snapshot *best;              /* waits for a checkpoint */
@@ -74,8 +77,32 @@ static struct rundir *rundir_new(struct err *err)
     if (!r)
         err_set(err, ERR_NOMEM, "no memory for a run directory");
     else
-        r->metrics = -1;
+        r->metrics = r->lock = -1;
     return r;
+}
+
+/* Before anything in it is touched. One that was killed has a moment to be gone, with the processes
+ * that it had forked. Where a file system knows no locks nobody is kept out. */
+static int take_directory(struct rundir *r, struct err *err)
+{
+    double until = clock_seconds() + GONE_SECONDS;
+
+    r->lock = open(r->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    while (r->lock >= 0 && flock(r->lock, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK) {
+        if (clock_seconds() > until)
+            return err_set(err, ERR_CONFLICT, "%s: another muster train is at work there (wait for "
+                           "it, or choose another --out)", r->path);
+        usleep(20000);
+    }
+    return 0;
+}
+
+static int check_free(const struct rundir *r, struct err *err)
+{
+    if (exists(r->path, "run.json") || exists(r->path, "metrics.jsonl"))
+        return err_set(err, ERR_CONFLICT, "%s: holds a run already (choose another --out, or go on "
+                       "with it by --resume)", r->path);
+    return 0;
 }
 
 int rundir_create(const char *path, const struct job_spec *spec, struct rundir **out,
@@ -89,10 +116,8 @@ int rundir_create(const char *path, const struct job_spec *spec, struct rundir *
         snprintf(r->path, sizeof r->path, "%s", path);
     else
         rundir_choose(spec->name, r->path, sizeof r->path);
-    if (exists(r->path, "run.json") || exists(r->path, "metrics.jsonl"))
-        return err_set(err, ERR_CONFLICT, "%s: holds a run already (choose another --out, or go on "
-                       "with it by --resume)", r->path);
-    if (files_mkdir(r->path, err) < 0 || open_files(r, err) < 0)
+    if (check_free(r, err) < 0 || files_mkdir(r->path, err) < 0 || take_directory(r, err) < 0 ||
+        check_free(r, err) < 0 || open_files(r, err) < 0)       /* two may have come at once */
         return -(int)err->code;
     *out = TAKE(r);
     return 0;
@@ -104,6 +129,8 @@ void rundir_free(struct rundir *r)
         return;
     if (r->metrics >= 0)
         close(r->metrics);
+    if (r->lock >= 0)
+        close(r->lock);
     scalars_free(r->scalars);
     snapshot_free(r->best);
     free(r);
@@ -473,8 +500,8 @@ static int check_run(const char *path, struct err *err)
                    "metrics.jsonl)", path);
 }
 
-int rundir_open(const char *path, struct rundir **out, long *out_logged, long *out_tested,
-                char **out_checkpoint, struct err *err)
+int rundir_open(const char *path, bool mine, struct rundir **out, long *out_logged,
+                long *out_tested, char **out_checkpoint, struct err *err)
 {
     OWN(rundir) r = rundir_new(err);
     long step = 0;
@@ -483,8 +510,8 @@ int rundir_open(const char *path, struct rundir **out, long *out_logged, long *o
         return -(int)err->code;
     snprintf(r->path, sizeof r->path, "%s", path);
     *out_logged = *out_tested = 0;
-    if (check_run(path, err) < 0 || open_files(r, err) < 0 ||
-        cut_metrics(r, LONG_MAX, out_logged, out_tested, err) < 0)
+    if (check_run(path, err) < 0 || (!mine && take_directory(r, err) < 0) ||
+        open_files(r, err) < 0 || cut_metrics(r, LONG_MAX, out_logged, out_tested, err) < 0)
         return -(int)err->code;
     char *checkpoint = newest_good(r, &step);
     if (checkpoint)
@@ -502,7 +529,7 @@ int rundir_resume(const char *path, struct rundir **out, char **out_checkpoint, 
     if (!r)
         return -(int)err->code;
     snprintf(r->path, sizeof r->path, "%s", path);
-    if (check_run(path, err) < 0)
+    if (check_run(path, err) < 0 || take_directory(r, err) < 0)
         return -(int)err->code;
     char *checkpoint = newest_good(r, &step);
     if (open_files(r, err) < 0 || cut_metrics(r, step, &logged, &tested, err) < 0) {

@@ -25,6 +25,9 @@ struct rundir;
 /* A path that is free: runs/NAME, runs/NAME-2, ... */
 void rundir_choose(const char *name, char *out, size_t size);
 
+/* A directory belongs to one at a time, who has it until it is freed (and to the processes that it
+ * forks): ERR_CONFLICT when another is at work there. */
+
 /* `path` NULL: runs/NAME, or runs/NAME-2, ... ERR_CONFLICT when it holds another run already. */
 int rundir_create(const char *path, const struct job_spec *spec, struct rundir **out,
                   struct err *err);
@@ -33,9 +36,9 @@ int rundir_create(const char *path, const struct job_spec *spec, struct rundir *
 int rundir_resume(const char *path, struct rundir **out, char **out_checkpoint, struct err *err);
 /* For a coordinator, which may have been killed: the directory as it is, with the last step that
  * metrics.jsonl has a line for, the last test, and the newest good checkpoint (caller frees; NULL:
- * none). */
-int rundir_open(const char *path, struct rundir **out, long *out_logged, long *out_tested,
-                char **out_checkpoint, struct err *err);
+ * none). `mine`: the process that started it has the directory already. */
+int rundir_open(const char *path, bool mine, struct rundir **out, long *out_logged,
+                long *out_tested, char **out_checkpoint, struct err *err);
 void rundir_free(struct rundir *r);
 OWN_DEFINE(rundir)
 

@@ -270,7 +270,8 @@ def test_a_stop_outlives_its_coordinator_and_the_job_goes_on_in_one_process(must
 def test_resume_takes_the_number_of_workers_it_is_given(job_of, lenet, alone):
     job = job_of(3, pace=CRAWL)
     job.wait_step(3)
-    job.terminate()
+    job.send_signal(signal.SIGINT)              # two at once are one, as timeout(1) sends them
+    job.send_signal(signal.SIGTERM)
     assert job.end() == 0, job.said
     again = job_of(1, "--resume")
     again.wait_event("start", 2)
@@ -282,6 +283,45 @@ def test_resume_of_what_is_no_run_is_refused(job_of, tmp_path):
     (tmp_path / "empty").mkdir()
     job = job_of(2, "--resume", out=tmp_path / "empty")
     assert job.end() and "holds no run to go on with" in one_sentence(job.said)
+
+
+def test_a_run_belongs_to_one_at_a_time(muster, lenet, job_of, alone):
+    """Neither another job nor a single process touches what a job is at work on."""
+    job = job_of(2, pace=CRAWL)
+    job.wait_team(2)
+    for words, says in ((["--resume"], "another muster train is at work"),
+                        (["--workers", 2], "holds a run already")):
+        done = muster("train", lenet, "--out", job.out, *words, *settings(LENET), check=False)
+        assert done.returncode == 5 and says in one_sentence(done.stderr)
+    assert job.digest() == alone(lenet, LENET)
+    assert chain(job.out) == alone.chain(lenet, LENET)
+
+
+def test_what_cannot_start_leaves_no_run_behind(muster, lenet, tmp_path):
+    for words, env, says in (
+            (["--listen", "0.0.0.0:0"], {}, "name the address"), (["--workers", "65"], {}, "at most 64"),
+            ([], {"MUSTER_TOKEN": "short"}, "it needs 16")):
+        done = muster("train", lenet, "--out", tmp_path / "run", "--workers", "2", *words,
+                      *settings(LENET), env=env, check=False)
+        assert done.returncode == 2 and says in one_sentence(done.stderr)
+    low = subprocess.run(["sh", "-c", "ulimit -n 40; exec \"$@\"", "sh", muster.path, "train", lenet, "--out",
+                          tmp_path / "run", "--workers", "30", *settings(LENET)], capture_output=True, text=True)
+    assert low.returncode == 2 and "30 workers need 54 open files" in one_sentence(low.stderr)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("roster", ["garbage", "[]", '{"generation": 1, "next_id": 2, "workers": [1, 3]}'])
+def test_a_damaged_roster_is_named_and_the_job_goes_on_without(roster, muster, lenet, killed, alone, tmp_path):
+    run, changes = tmp_path / "run", killed[1]
+    shutil.copytree(killed[0], run)
+    (run / "roster.json").write_text(roster)
+    words = ["train", lenet, "--out", run, "--resume", "--quiet", "--workers", 1, *settings(changes)]
+    done = muster(*words, check=False)
+    assert done.returncode == 2 and "roster.json: is damaged (remove it" in one_sentence(done.stderr)
+    if roster == "garbage":
+        (run / "roster.json").unlink()
+        muster(*words)
+        assert digest(run) == alone(lenet, changes)
 
 
 # ------------------------------------------------------------------ disks

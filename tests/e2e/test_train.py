@@ -71,6 +71,7 @@ def test_ctrl_c_saves_and_says_how_to_resume(muster, root, tmp_path):
     metrics = tmp_path / "run/metrics.jsonl"
     wait_for(lambda: metrics.exists() and metrics.stat().st_size or process.poll() is not None)
     process.send_signal(signal.SIGINT)
+    process.send_signal(signal.SIGTERM)         # two at once are one, as timeout(1) sends them
     _, said = process.communicate(timeout=120)
     assert process.returncode == 0
     assert "stopped at step" in said and "--resume" in said

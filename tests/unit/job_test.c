@@ -84,14 +84,17 @@ static int die_once(void *arg, const struct job_desk *desk, struct err *err)
 static void run(int (*coordinate)(void *, const struct job_desk *, struct err *))
 {
     struct err err = { 0 };
+    struct job_desk desk;
 
     snprintf(dir, sizeof dir, "/tmp/muster-job-XXXXXX");
     assert_non_null(mkdtemp(dir));
     setenv("MUSTER_TEST_DIR", dir, 1);
     unsetenv("MUSTER_TOKEN");
-    const struct job_config config = { .dir = dir, .max = 1, .threads = 1,
+    assert_ok(job_open(NULL, 1, &desk, &err));
+    const struct job_config config = { .dir = dir, .desk = &desk, .max = 1, .threads = 1,
                                        .coordinate = coordinate };
     assert_ok(job_run(&config, &err));
+    close(desk.listener);
 }
 
 static void clean(void)
