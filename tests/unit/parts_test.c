@@ -307,18 +307,26 @@ static void put_images(uint32_t n, uint32_t side)
     free(s.file);
 }
 
+/* "limit": 31 and the like are `more` of the training part, or `split`s it. */
+static json_t *section(const char *more, const char *split)
+{
+    char text[256];
+
+    snprintf(text, sizeof text, "{\"train\": {\"idx\": [\"images\", \"labels\"]%s}%s}", more,
+             split);
+    json_t *data = json_loads(text, 0, NULL);
+    assert_non_null(data);
+    return data;
+}
+
 /* Opens the set whole, and by part over the same file. */
-static void open_both(const char *more, struct dataset **whole, struct dataset **part,
+static void open_both(json_t *data, struct dataset **whole, struct dataset **part,
                       struct parts *parts, int batch)
 {
     struct err err = { 0 };
     struct part_source source;
     struct blocks *b = NULL;
-    char text[256];
 
-    snprintf(text, sizeof text, "{\"train\": {\"idx\": [\"images\", \"labels\"]%s}}", more);
-    json_t *data = json_loads(text, 0, NULL);
-    assert_non_null(data);
     assert_ok(dataset_open(data, dir, DATASET_TRAIN, NULL, 5, batch, whole, &err));
     assert_ok(dataset_blocks(*whole, &b, &err));
     assert_non_null(b);
@@ -327,7 +335,6 @@ static void open_both(const char *more, struct dataset **whole, struct dataset *
     parts->file[0].path = strdup(path_of("images"));
     assert_ok(part_new("images", b, &source, &parts->file[0].part, &err));
     assert_ok(dataset_open_parts(data, dir, DATASET_TRAIN, NULL, 5, batch, parts, part, &err));
-    json_decref(data);
 }
 
 /* One epoch from position `at` on: the order is the whole set's, own rows are there. Returns how
@@ -372,7 +379,8 @@ static void a_worker_finds_the_rows_of_its_shards_and_reads_no_others(void **sta
             struct dataset *whole, *part;
             struct parts parts = { 0 };
             const int to = from + 1 + (from * 5) % (8 - from);
-            open_both(kinds[k], &whole, &part, &parts, 6);
+            json_t *data = section(kinds[k], "");
+            open_both(data, &whole, &part, &parts, 6);
             assert_int_equal(dataset_rows(whole), dataset_rows(part));
             long own = walk(whole, part, 0, 0, 6, 8, from, to);
             assert_int_equal(parts_bytes(&parts), HEAD + own * 40000);
@@ -383,7 +391,35 @@ static void a_worker_finds_the_rows_of_its_shards_and_reads_no_others(void **sta
             dataset_free(part);
             dataset_free(whole);
             parts_done(&parts);
+            json_decref(data);
         }
+}
+
+static void the_test_rows_of_the_same_file_are_read_by_who_tests(void **state)
+{
+    (void)state;
+    struct err err = { 0 };
+    struct dataset *whole, *part, *test, *test_part;
+    struct parts parts = { 0 };
+
+    put_images(61, 200);
+    json_t *data = section("", ", \"split\": {\"test\": 0.3, \"by\": \"random\"}");
+    open_both(data, &whole, &part, &parts, 6);
+    assert_ok(dataset_open(data, dir, DATASET_TEST, whole, 5, 6, &test, &err));
+    assert_ok(dataset_open_parts(data, dir, DATASET_TEST, part, 5, 6, &parts, &test_part, &err));
+    assert_int_equal(parts_bytes(&parts), HEAD);
+    long own = walk(whole, part, 0, 0, 6, 4, 1, 2);
+    assert_int_equal(parts_bytes(&parts), HEAD + own * 40000);
+    for (int pass = 0; pass < 2; pass++) {
+        walk(test, test_part, 0, 0, 6, 1, 0, 1);
+        assert_int_equal(parts_bytes(&parts), HEAD + (own + dataset_rows(test)) * 40000);
+    }
+    dataset_free(test_part);
+    dataset_free(test);
+    dataset_free(part);
+    dataset_free(whole);
+    parts_done(&parts);
+    json_decref(data);
 }
 
 static void small_rows_are_there_when_the_set_is_open(void **state)
@@ -393,13 +429,15 @@ static void small_rows_are_there_when_the_set_is_open(void **state)
     struct parts parts = { 0 };
 
     put_images(200, 28);
-    open_both("", &whole, &part, &parts, 4);
+    json_t *data = section("", "");
+    open_both(data, &whole, &part, &parts, 4);
     assert_int_equal(parts_bytes(&parts), HEAD + 200 * 784);
     walk(whole, part, 0, 0, 4, 4, 1, 3);
     assert_int_equal(parts_bytes(&parts), HEAD + 200 * 784);
     dataset_free(part);
     dataset_free(whole);
     parts_done(&parts);
+    json_decref(data);
 }
 
 static void other_labels_and_files_of_another_length_are_refused(void **state)
@@ -411,9 +449,9 @@ static void other_labels_and_files_of_another_length_are_refused(void **state)
     struct parts parts = { 0 };
 
     put_images(20, 200);
-    open_both("", &whole, &part, &parts, 4);
+    json_t *data = section("", "");
+    open_both(data, &whole, &part, &parts, 4);
     put_file("labels", (uint8_t[8 + 20]){ 0, 0, 8, 1, 0, 0, 0, 20 }, 28);
-    json_t *data = json_loads("{\"train\": {\"idx\": [\"images\", \"labels\"]}}", 0, NULL);
     assert_fails(dataset_open_parts(data, dir, DATASET_TRAIN, NULL, 5, 4, &parts, &none, &err),
                  ERR_CONFLICT);
     assert_non_null(strstr(err.text, "its labels are not the job's"));
@@ -463,6 +501,7 @@ CHECK_MAIN(a_list_comes_back_as_it_was_packed, a_large_row_is_a_block_and_small_
            a_changed_row_is_refused_and_read_again_when_it_is_back,
            a_source_that_fails_is_a_row_that_cannot_be_had,
            a_worker_finds_the_rows_of_its_shards_and_reads_no_others,
+           the_test_rows_of_the_same_file_are_read_by_who_tests,
            small_rows_are_there_when_the_set_is_open,
            other_labels_and_files_of_another_length_are_refused,
            what_is_packed_has_no_list_and_can_be_dropped)
