@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""bench/elastic.py [recovery] [speed] [bytes] - many workers, beside torchrun and DDP over gloo
+"""bench/elastic.py [recovery] [speed] [bytes] [overlap] - many workers, beside torchrun and DDP
 
 recovery: fashion-lenet, batch 4, four workers. SIGKILL to a worker until the next committed step;
 a newcomer until the first step with it, counted from its first word to the coordinator and from
@@ -9,6 +9,10 @@ speed: two workers with one thread each, beside one process with two threads and
 with two workers, plain and through torch.compile; medians of ROUNDS (5), in turn.
 bytes: what a worker sends in a step beside 2 (n - 1) / n of the gradient, the least an all-reduce
 needs.
+overlap: a step of two workers that read by TCP, when roots are sent during the backward pass and
+when all of them wait for its end; medians of ROUNDS, in turn. The system paces each link
+(SO_MAX_PACING_RATE, by MUSTER_LINK_RATE). Clipping by norm keeps all of ConvBlock's gradient in the
+reduce; without it most is a wide layer's, which is split.
 """
 import json
 import os
@@ -264,8 +268,51 @@ def bytes_a_step():
                 "gradient", rows)
 
 
+def step_ms(batch, rate, late, *changes):
+    """Of a run of some seconds on links of `rate` MB/s."""
+    os.environ["MUSTER_LINK_RATE"] = str(rate * 10 ** 6)
+    if late:
+        os.environ["MUSTER_LINK_LATE"] = "1"
+    try:
+        run = sides.muster_train(
+            sides.example("fashion-convblock"), "--workers", "2", "--threads", "1",
+            *(w for c in (f"batch={batch}", f"limit={OVERLAP_STEPS * batch}", "epochs=1",
+                          "data.test.limit=100", *changes) for w in ("--set", c)))
+        return 1e3 * batch / run["rate"]
+    finally:
+        os.environ.pop("MUSTER_LINK_RATE")
+        os.environ.pop("MUSTER_LINK_LATE", None)
+
+
+OVERLAP_STEPS = 40
+
+
+def overlap():
+    rows = []
+    for batch, rate, clip in ((64, 50, True), (64, 125, True), (64, 500, True), (256, 125, True),
+                              (256, 500, True), (64, 125, False)):
+        changes = ["clip.norm=1"] if clip else []
+        early, late = [], []
+        try:
+            for _ in range(ROUNDS):
+                late.append(step_ms(batch, rate, True, *changes))
+                early.append(step_ms(batch, rate, False, *changes))
+        except (OSError, RuntimeError, KeyError, ZeroDivisionError) as e:
+            print(f"batch {batch}, {rate} MB/s: {e}")
+            continue
+        rows.append((f"batch {batch}, {rate} MB/s, {'clipped' if clip else 'a wide layer split'}",
+                     f"{median(early):.1f}", f"{median(late):.1f}",
+                     f"{median(late) / median(early):.2f}", "", None))
+    sides.table(f"fashion-convblock, 2 workers by TCP: ms a step, median of {ROUNDS}, beside the "
+                "same when nothing is sent before the backward pass is over", rows)
+
+
 def main(names):
-    parts = {"recovery": recovery, "speed": speed, "bytes": bytes_a_step}
+    parts = {"recovery": recovery, "speed": speed, "bytes": bytes_a_step, "overlap": overlap}
+    for name in names:
+        if name not in parts:
+            sys.exit(f"bench/elastic.py: there is no part \"{name}\" "
+                     f"(there are: {' '.join(parts)})")
     for name in names or parts:
         parts[name]()
 

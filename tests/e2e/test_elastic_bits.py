@@ -98,11 +98,13 @@ def test_instruction_sets_mix_in_one_job(name, muster, root, alone, tmp_path):
         assert [hand.end() for hand in job.hands] == [0] * (len(sets) - 1)
 
 
-@pytest.mark.parametrize("name", ["fashion-lenet", "fashion-convblock"])
-def test_tcp_workers_beside_those_of_shared_memory(name, muster, root, alone, tmp_path):
-    """ConvBlock has a layer that is split between workers."""
+@pytest.mark.parametrize("name, more", [("fashion-lenet", []), ("fashion-convblock", []),
+                                        ("fashion-convblock", ["clip.norm=1"])])
+def test_tcp_workers_beside_those_of_shared_memory(name, more, muster, root, alone, tmp_path):
+    """ConvBlock has a layer that is split between workers; clipped, it sends all of its gradient,
+    most of it while it still computes."""
     spec = root / EXAMPLES[name][0]
-    changes = LENET if name == "fashion-lenet" else CONVBLOCK
+    changes = (LENET if name == "fashion-lenet" else CONVBLOCK) + more
     with team_by_hand(muster, spec, tmp_path / "run", [({}, ["--tcp"]), ({}, ["--tcp"]), ({}, [])],
                       changes) as job:
         job.wait_team(4)
