@@ -4,7 +4,8 @@
  * and the wish to stop. A start is over when no worker is alive. Until then the group is either
  * whole, or `ending`: somebody was lost, or the caller wants to stop, and the others were sent
  * SIGTERM; at `kill_at` they are sent SIGKILL. A worker is looked at before it is reaped, and its
- * process group killed while its number cannot be another's.
+ * process group killed while its number cannot be another's. When no worker is alive, neither is
+ * what left their process groups (group_orphans.c).
  */
 #include "runtime/group.h"
 
@@ -17,6 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -30,6 +32,9 @@
 /* What left its worker's process group may hold a pipe open; it is not waited for longer. */
 static const double DRAIN_SECONDS = 0.5;
 static const double BACKOFF_MOST_SECONDS = 30;
+/* Two signals within this time are one: timeout(1), for one, signals both the process and its
+ * group. */
+static const double TWICE_SECONDS = 0.5;
 
 struct group {
     struct start start;
@@ -41,6 +46,7 @@ struct group {
     bool ending, killed;
     double kill_at;
     int stopped;                /* signal that asked for it */
+    double stopped_at;
     bool has_lost;
     struct group_end lost;
     int signals;                /* signalfd */
@@ -158,10 +164,12 @@ static int tell_line(void *arg, const struct group_event *e, struct err *err)
 static void ask_to_stop(struct group *g, int sig)
 {
     if (g->stopped) {
-        end_now(g);
+        if (clock_seconds() - g->stopped_at > TWICE_SECONDS)
+            end_now(g);
         return;
     }
     g->stopped = sig;
+    g->stopped_at = clock_seconds();
     end_soon(g);
     tell(g, (struct group_event){ .kind = GROUP_STOPPING, .signal = sig });
 }
@@ -204,6 +212,7 @@ static void reap(struct group *g)
         if (!was_ending)
             note_loss(g, i, status, &found);
     }
+    orphans_reap(g->member, g->start.size);
     if (found)
         end_soon(g);
 }
@@ -259,6 +268,7 @@ static void watch(struct group *g)
         if (g->ending && !g->killed && clock_seconds() >= g->kill_at)
             end_now(g);
     }
+    orphans_end(g->keeper);
     double end = clock_seconds() + DRAIN_SECONDS;
     while (take_events(g, 0) > 0 && clock_seconds() < end)
         ;
@@ -409,6 +419,7 @@ int group_run(const struct group_job *job, group_fn *tell_fn, void *arg, struct 
     struct group_result r = { 0 };
     OWN_MEM char *run = realpath(job->run, NULL), *logs = NULL;
     double from = clock_seconds();
+    int before = 0;
 
     if (!run)
         return err_set(err, ERR_IO, "%s: %s", job->run, strerror(errno));
@@ -419,12 +430,18 @@ int group_run(const struct group_job *job, group_fn *tell_fn, void *arg, struct 
     if (files_mkdir(logs, err) < 0 || take_over_signals(&g, err) < 0)
         return -(int)err->code;
     g.start.run = run;
-    int rc = keeper_start(&g.keeper, &g.start.keeper, err);
+    prctl(PR_GET_CHILD_SUBREAPER, &before);
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    int rc = keeper_start(run, &g.keeper, &g.start.keeper, err);
     if (rc == 0) {
+        const pid_t well = 0;
         rc = run_all(&g, &r, err);
+        if (write(g.start.keeper, &well, sizeof well) < 0)
+            errno = 0;          /* it is gone, and has nothing to do */
         close(g.start.keeper);
         waitpid(g.keeper, NULL, 0);
     }
+    prctl(PR_SET_CHILD_SUBREAPER, before);
     give_signals_back(&g);
     r.seconds = clock_seconds() - from;
     if (rc == 0)

@@ -22,15 +22,17 @@
  *   PYTHONUNBUFFERED          1 where the user has not set it, so that lines come as they are made
  *
  * Nobody is left behind: each worker leads a process group of its own, which is ended as a whole
- * (SIGTERM, after the grace SIGKILL), also what remains of it when the worker itself has ended.
- * When this process is killed the kernel kills the workers at once, and a keeper, a process that
- * does nothing but wait for that, their process groups.
+ * (SIGTERM, after the grace SIGKILL), also what remains of it when the worker itself has ended; and
+ * when all have, whatever they started that left its group is killed. When this process is killed
+ * the kernel kills the workers at once, and a keeper, a process that does nothing but wait for
+ * that, their process groups and what else has the run in its environment. The calling process has
+ * no other children meanwhile.
  *
  * Output is taken line by line, so that two workers never share one; each line goes to the worker's
  * log (RUN/logs/worker-RANK.log, to which every start appends) and to the caller.
  *
  * Threads: one caller at a time. While it runs SIGINT, SIGTERM and SIGHUP (unless ignored) mean
- * "stop", a second one "at once"; the caller's own handlers are as before afterwards.
+ * "stop", a second one, half a second later or more, "at once"; the caller's own handlers are as before afterwards.
  */
 #ifndef MUSTER_RUNTIME_GROUP_H
 #define MUSTER_RUNTIME_GROUP_H

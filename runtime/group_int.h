@@ -42,7 +42,15 @@ int member_read(struct member *m, int which, line_fn *tell, void *arg, struct er
 int member_flush(struct member *m, line_fn *tell, void *arg, struct err *err);
 
 /* The process that kills what is left when this one is killed. *out_fd: write a pid to have its
- * process group killed then, minus the pid to forget it; closing it lets the keeper end. */
-int keeper_start(pid_t *out_pid, int *out_fd, struct err *err);
+ * process group killed then, minus the pid to forget it, 0 when all is well; closing it lets the
+ * keeper end, which without that 0 looks for what else the run (absolute) has left. */
+int keeper_start(const char *run, pid_t *out_pid, int *out_fd, struct err *err);
+
+/* Processes that are this one's since they lost their parent: those that have ended are reaped
+ * (not `member`s, whose end is looked at first), or all are killed, but for the keeper. */
+void orphans_reap(const struct member *member, int n);
+void orphans_end(pid_t keeper);
+/* Kills every process of this user's whose environment has the run's MUSTER_RUN. */
+void orphans_find(const char *run);
 
 #endif

@@ -368,9 +368,10 @@ int member_flush(struct member *m, line_fn *tell, void *arg, struct err *err)
 /* ------------------------------------------------------------------ the keeper */
 
 __attribute__((noreturn))
-static void keep(int from)
+static void keep(int from, const char *run)
 {
     static pid_t group[KEEPER_MAX];
+    bool well = false;
     int n = 0;
     pid_t pid;
 
@@ -387,6 +388,7 @@ static void keep(int from)
             continue;
         if (got != sizeof pid)
             break;
+        well = pid == 0;
         for (int i = 0; i < n; i++)
             if (group[i] == abs(pid))
                 group[i--] = group[--n];
@@ -395,10 +397,12 @@ static void keep(int from)
     }
     for (int i = 0; i < n; i++)
         kill(-group[i], SIGKILL);
+    if (!well)
+        orphans_find(run);
     _exit(0);
 }
 
-int keeper_start(pid_t *out_pid, int *out_fd, struct err *err)
+int keeper_start(const char *run, pid_t *out_pid, int *out_fd, struct err *err)
 {
     int ends[2];
 
@@ -407,7 +411,7 @@ int keeper_start(pid_t *out_pid, int *out_fd, struct err *err)
     pid_t pid = fork();
     if (pid == 0) {
         close(ends[1]);
-        keep(ends[0]);
+        keep(ends[0], run);
     }
     close(ends[0]);
     if (pid < 0) {

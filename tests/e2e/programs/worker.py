@@ -20,7 +20,7 @@ parser.add_argument("--starts", type=int, default=1, help="it dies in so many st
 parser.add_argument("--signal", type=int, help="of what it dies; else of --exit")
 parser.add_argument("--exit", type=int, default=0)
 parser.add_argument("--sleep", type=float, default=0, help="seconds")
-parser.add_argument("--child", action="store_true", help="with a process of its own")
+parser.add_argument("--child", action="store_true", help="with processes of its own")
 parser.add_argument("--deaf", action="store_true", help="does not hear SIGTERM")
 parser.add_argument("--tidy", action="store_true", help="says something on SIGTERM and ends with 0")
 parser.add_argument("rest", nargs="*")
@@ -44,7 +44,8 @@ for i in range(args.lines):
     for piece in (f"worker {rank} ", "says ", f"line {i}", "\n"):
         os.write(1 + i % 2, piece.encode())
 if args.child:
-    subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    for away in (False, True):          # beside it, and in a session of its own
+        subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=away)
 print("ready")
 if args.bytes:
     os.write(1, bytes.fromhex(args.bytes))
