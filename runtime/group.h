@@ -32,7 +32,8 @@
  * log (RUN/logs/worker-RANK.log, to which every start appends) and to the caller.
  *
  * Threads: one caller at a time. While it runs SIGINT, SIGTERM and SIGHUP (unless ignored) mean
- * "stop", a second one, half a second later or more, "at once"; the caller's own handlers are as before afterwards.
+ * "stop", a second one, half a second later or more, "at once"; the caller's own handlers are as
+ * before afterwards.
  */
 #ifndef MUSTER_RUNTIME_GROUP_H
 #define MUSTER_RUNTIME_GROUP_H
