@@ -184,6 +184,11 @@ static void on_event(struct coordinator *c, struct caller *k, const struct wire_
         k->suspected_at = clock_seconds();
         return;
     }
+    if (strcmp(desk_text(doc, "kind"), "unable") == 0) {        /* it closes its connection now */
+        record_change(c, "unable", json_pack("{s:I, s:s}", "id", (json_int_t)k->id, "why",
+                                             desk_text(doc, "why")));
+        return;
+    }
     /* A checkpoint whose steps are not all on record waits for the next go, after which they are
      * told first: else they would be lost with the workers that remember them. */
     long step = (long)json_integer_value(json_object_get(doc, "step"));

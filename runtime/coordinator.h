@@ -9,8 +9,8 @@
  *
  * In the run directory, beside what rundir.h lists:
  *   roster.json     generation, next id, ids on the list: written before it is told
- *   roster.jsonl    a line for each change: start, join, lost, leave, refused, go, step (the first one
- *                   of a generation), checkpoint, end
+ *   roster.jsonl    a line for each change: start, join, unable (to have its rows), lost, leave,
+ *                   refused, go, step (the first one of a generation), checkpoint, end
  *   job.json        address and pid of the coordinator, for muster top and muster resize, until the end
  */
 #ifndef MUSTER_RUNTIME_COORDINATOR_H

@@ -460,9 +460,13 @@ static int take_turn(struct turn *t, struct err *err)
                        t->settled ? "" : " before its test");
     take_share(t);
     rc = trainer_fit(w->trainer, on_event, t, &fit, err);
-    /* Who cannot have its rows leaves; the others go on without it. */
-    if (rc < 0 && (err->code == ERR_AGAIN || parts_failed(w->config->parts)))
+    if (rc < 0 && err->code == ERR_AGAIN)
         return rc;
+    /* Who cannot have its rows leaves; the others go on without it. */
+    if (rc < 0 && parts_failed(w->config->parts)) {
+        post_event(t, "unable", t->step, json_pack("{s:s}", "why", err->text));
+        return rc;
+    }
     report_end(t, &fit, rc, err);
     return rc;
 }

@@ -128,6 +128,7 @@ def test_who_has_other_rows_takes_no_part(muster, spec, alone, large, tmp_path):
         hand = job.join(wrong, *settings(TEN))
         assert hand.end() and "are not those of the job's file" in hand.said
         assert len(hand.said.splitlines()) == 1, hand.said
+        assert job.wait_event("unable")["why"] in hand.said
         assert job.digest() == alone(spec, TEN)
 
 
