@@ -17,6 +17,7 @@
 #include "runtime/roster.h"
 #include "runtime/rundir.h"
 #include "runtime/trainer.h"
+#include "runtime/wire.h"
 #include "spec/spec.h"
 
 /* Lines of metrics by default: one for so many steps. */
@@ -25,7 +26,7 @@ enum { LOG_EVERY = 100 };
 struct args {
     const char *out, *device, *workers, *listen, *python;
     long threads, log_every, max_restarts;
-    int json, dry_run, resume, quiet;
+    int json, dry_run, resume, quiet, tls;
     struct option_list set;
 };
 
@@ -38,6 +39,8 @@ static const struct option options[] = {
       "there are fewer", OPTION_TEXT, offsetof(struct args, workers) },
     { "listen", 0, "HOST:PORT", "let workers of other hosts join there (default: this host alone)",
       OPTION_TEXT, offsetof(struct args, listen) },
+    { "tls", 0, NULL, "encrypt what the processes of the job say to each other (TLS 1.3, keyed by "
+      "the job's token)", OPTION_FLAG, offsetof(struct args, tls) },
     { "python", 0, "FILE", "run a distributed Python program of your own in place of SPEC; what is "
       "after -- is for it", OPTION_TEXT, offsetof(struct args, python) },
     { "max-restarts", 0, "N", "start a program of your own again so many times (default: 3)",
@@ -259,6 +262,8 @@ static void tell_way_on(struct teller *w, struct trainer *t, const char *spec)
         fprintf(stderr, " --set '%s'", w->args->set.item[i]);
     if (w->args->workers)
         fprintf(stderr, " --workers %s", w->args->workers);
+    if (w->args->tls)
+        fputs(" --tls", stderr);
     fputs("\n", stderr);
 }
 
@@ -322,6 +327,7 @@ struct workers_job {
     struct buf *offer;          /* what workers may read by part, and its digest; "": nothing */
     char offered[65];
     char dir[4096];
+    char listen[JOB_ADDRESS];   /* "": this host alone, in the clear */
     int min, max;
 };
 
@@ -409,6 +415,16 @@ static int make_offer(struct workers_job *j, struct trainer *t, struct err *err)
     return 0;
 }
 
+static int choose_address(const struct args *a, struct workers_job *j, struct err *err)
+{
+    const char *listen = a->listen ? a->listen : a->tls ? "127.0.0.1:0" : "";
+    const char *tls = a->tls && !wire_is_tls(listen) ? WIRE_TLS : "";
+    int n = snprintf(j->listen, sizeof j->listen, "%s%s", tls, listen);
+
+    return n < (int)sizeof j->listen ? 0
+           : err_set(err, ERR_INVALID, "--listen %.40s...: is too long", listen);
+}
+
 static int train_workers(struct cli *c, const struct args *a, const struct job_spec *spec,
                          struct err *err)
 {
@@ -420,7 +436,8 @@ static int train_workers(struct cli *c, const struct args *a, const struct job_s
     struct job_desk desk;
     long logged, tested;
 
-    if (choose_workers(a, spec, &j, err) < 0 || job_open(a->listen, j.max, &desk, err) < 0)
+    if (choose_workers(a, spec, &j, err) < 0 || choose_address(a, &j, err) < 0 ||
+        job_open(j.listen[0] ? j.listen : NULL, j.max, &desk, err) < 0)
         return -(int)err->code;
     OWN_FD int listener = desk.listener;        /* to be closed */
     (void)listener;
@@ -447,9 +464,12 @@ static int run_program(struct cli *c, const struct args *a, const struct job_spe
     struct program_options o = { a->out, a->workers, a->max_restarts, a->threads, a->json, a->quiet,
                                  a->dry_run, own, n_own };
 
-    if (a->resume || a->device || (a->python && a->set.n))
+    if (a->resume || a->device || a->tls || (a->python && a->set.n))
         return err_set(err, ERR_INVALID, "--%s has no place beside a program of your own",
-                       a->resume ? "resume" : a->device ? "device" : "set");
+                       a->resume   ? "resume"
+                       : a->device ? "device"
+                       : a->tls    ? "tls"
+                                   : "set");
     return a->python ? train_script(c, a->python, &o, err) : train_program(c, spec, &o, err);
 }
 
@@ -469,6 +489,7 @@ static int run(struct cli *c, int argc, char **argv, struct err *err)
         return cli_usage(&command_train, err);
     if (check_args(&a, err) < 0)
         return -(int)err->code;
+    a.tls |= a.listen && wire_is_tls(a.listen);
     if (a.python)
         return run_program(c, &a, NULL, argv + n - own, own, err);
     if (spec_read(argv[0], a.set.item, a.set.n, &spec, err) < 0)
@@ -487,6 +508,8 @@ const struct command command_train = {
     .summary = "train what a spec describes, on this machine",
     .example = "muster train examples/fashion-lenet/train.yaml --out runs/lenet\n"
                "muster train examples/fit-a-line/train.yaml --set epochs=10 --dry-run\n"
+               "muster train examples/fashion-lenet/train.yaml --workers 2 --tls --listen "
+               "10.0.0.5:7000\n"
                "muster train --python examples/ddp/train.py --workers 2",
     .more = "Ctrl-C saves a checkpoint and says how to go on. The model, its digest, metrics and\n"
             "TensorBoard events are in the run's directory.",

@@ -5,6 +5,7 @@
 #include "base/own.h"
 #include "cli/cli.h"
 #include "runtime/fetch.h"
+#include "runtime/tunnel.h"
 #include "runtime/wire.h"
 #include "runtime/worker.h"
 
@@ -16,8 +17,8 @@ struct args {
 };
 
 static const struct option options[] = {
-    { "join", 0, "HOST:PORT", "the job's coordinator, as muster train --workers says it",
-      OPTION_TEXT, offsetof(struct args, join) },
+    { "join", 0, "HOST:PORT", "the job's coordinator, as muster train --workers says it: with tls: "
+      "before it, where the job uses TLS", OPTION_TEXT, offsetof(struct args, join) },
     { "listen", 0, "HOST:PORT", "where other workers reach this one (default: the address by which "
       "it reaches the coordinator)", OPTION_TEXT, offsetof(struct args, listen) },
     { "threads", 0, "N", "use N threads (default: 1); the result is the same", OPTION_INT,
@@ -28,6 +29,17 @@ static const struct option options[] = {
       offsetof(struct args, tcp) },
     { 0 }
 };
+
+/* Before there are threads that stay on a core, which the one of TLS would share. */
+static int prepare_tls(const struct args *a, struct err *err)
+{
+    if (!wire_is_tls(a->join))
+        return a->listen && wire_is_tls(a->listen)
+                   ? err_set(err, ERR_INVALID, "--listen %s: the job at %s does not use TLS (start "
+                             "it with --tls, and join tls:%s)", a->listen, a->join, a->join)
+                   : 0;
+    return tunnel_load(err) < 0 ? -(int)err->code : tunnel_start(err);
+}
 
 static int run(struct cli *c, int argc, char **argv, struct err *err)
 {
@@ -50,6 +62,8 @@ static int run(struct cli *c, int argc, char **argv, struct err *err)
                        "to what is in the file \"token\" of the run's directory)");
     if (wire_token_check(token, err) < 0)
         return err_add(err, "MUSTER_TOKEN");
+    if (prepare_tls(&a, err) < 0)
+        return -(int)err->code;
     if (n == 1 ? spec_read(argv[0], a.set.item, a.set.n, &spec, err) < 0
                : worker_fetch_spec(a.join, token, &spec, err) < 0)
         return -(int)err->code;
@@ -68,7 +82,8 @@ const struct command command_worker = {
     .name = "worker",
     .args = "[SPEC]",
     .summary = "join a job of many workers",
-    .example = "muster worker --join 127.0.0.1:7000",
+    .example = "muster worker --join 127.0.0.1:7000\n"
+               "muster worker --join tls:10.0.0.5:7000",
     .more =
         "The job's token is in the environment, MUSTER_TOKEN, never on the command line; the file\n"
         "\"token\" of the run's directory has it. The spec comes from the job, unless one is "

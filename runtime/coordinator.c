@@ -124,9 +124,10 @@ static void rest_from_callers(struct coordinator *c)
 
 static void accept_all(struct coordinator *c)
 {
+    const struct coordinator_config *config = c->config;
     int fd;
 
-    while ((fd = wire_accept(c->config->listener)) >= 0) {
+    while ((fd = wire_accept(config->listener, config->address, config->token)) >= 0) {
         if (fd >= c->files) {
             close(fd);
             rest_from_callers(c);

@@ -246,7 +246,7 @@ static int try_desk(struct desk *d, uint64_t at, size_t n, struct buf *body, str
 {
     int64_t size;
 
-    if ((d->fd < 0 && (wire_connect(d->join, ANSWER_MS, &d->fd, err) < 0 ||
+    if ((d->fd < 0 && (wire_connect(d->join, d->token, ANSWER_MS, &d->fd, err) < 0 ||
                        wire_prove(d->fd, d->token, ANSWER_MS, err) < 0)) ||
         ask_piece(d->fd, d->file, (int64_t)at, n, body, &size, err) < 0) {
         if (d->fd >= 0)
@@ -400,7 +400,8 @@ static int fetch_whole(struct job_spec *spec, const char *join, const char *toke
     if (all)
         return 0;
     if (own_root(spec, root, sizeof root, err) < 0 ||
-        wire_connect(join, ANSWER_MS, &fd, err) < 0 || wire_prove(fd, token, ANSWER_MS, err) < 0 ||
+        wire_connect(join, token, ANSWER_MS, &fd, err) < 0 ||
+        wire_prove(fd, token, ANSWER_MS, err) < 0 ||
         fetch_all(spec, fd, root, offer, err) < 0)
         return -(int)err->code;
     snprintf(data, sizeof data, "%s/data", root);

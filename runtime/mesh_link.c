@@ -384,7 +384,7 @@ static int dial(struct link *l, int64_t until, int *out_fd, struct err *err)
     for (;;) {
         int64_t ms = until - mesh_now_ms();
         ms = ms < 1 ? 1 : ms > CALL_SLICE_MS ? CALL_SLICE_MS : ms;
-        int rc = wire_connect(l->address, (int)ms, out_fd, err);
+        int rc = wire_connect(l->address, l->mesh->token, (int)ms, out_fd, err);
         pthread_mutex_lock(&l->mesh->lock);
         bool closing = l->closing;
         pthread_mutex_unlock(&l->mesh->lock);
@@ -625,7 +625,7 @@ static int pending_read(struct mesh *m, struct pending *p)
 static void pending_add(struct mesh *m, struct pending *p, int *n)
 {
     OWN_BUF first = BUF_INIT;
-    struct pending new = { .fd = wire_accept(m->listener) };
+    struct pending new = { .fd = wire_accept(m->listener, m->address, m->token) };
 
     if (new.fd < 0)
         return;

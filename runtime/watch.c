@@ -17,7 +17,7 @@ static int call(const struct job_desk *desk, enum wire_kind kind, const char *te
     const struct wire_header h = { kind, 0, 0, strlen(text) };
     OWN_FD int fd = -1;
 
-    if (wire_connect(desk->address, CALL_MS, &fd, err) < 0 ||
+    if (wire_connect(desk->address, desk->token, CALL_MS, &fd, err) < 0 ||
         wire_prove(fd, desk->token, CALL_MS, err) < 0 || wire_send(fd, &h, text, CALL_MS, err) < 0)
         return -(int)err->code;
     *out_fd = fd;

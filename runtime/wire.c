@@ -21,6 +21,7 @@
 #include <sys/socket.h>
 
 #include "base/clock.h"
+#include "runtime/tunnel.h"
 
 enum { NONCE = 32, PROOF = SHA256_DIGEST_SIZE, IOV_BATCH = 64 };
 enum { BODY_CHUNK = 1 << 20 };  /* memory taken ahead of the bytes of a body */
@@ -325,7 +326,7 @@ static const struct wire_header refusal_header = { .kind = WIRE_REFUSED,
 static int receive_challenge(int fd, unsigned char *to, size_t n, double until, struct err *err)
 {
     struct wire_header h;
-    char said[128];
+    char said[256];
     int rc = receive_header(fd, &h, left(until), err);
 
     if (rc < 0)
@@ -333,7 +334,9 @@ static int receive_challenge(int fd, unsigned char *to, size_t n, double until, 
     if (h.kind == WIRE_REFUSED && h.length < sizeof said) {
         if ((rc = receive_body(fd, said, (size_t)h.length, left(until), err)) < 0)
             return rc;
-        return err_set(err, ERR_DENIED, "%.*s", (int)h.length, said);
+        /* Our own tunnel says what kind of a failure it is. */
+        return err_set(err, h.number == ERR_INVALID ? ERR_INVALID : ERR_DENIED, "%.*s",
+                       (int)h.length, said);
     }
     if (h.kind != WIRE_CHALLENGE || h.length != n)
         return err_set(err, ERR_INVALID, "a message %s of %llu bytes in place of the challenge",
@@ -386,11 +389,16 @@ int wire_check(int fd, const char *token, int timeout_ms, struct err *err)
 
 /* ------------------------------------------------------------ sockets */
 
+static const char *without_tls(const char *address)
+{
+    return address + (wire_is_tls(address) ? strlen(WIRE_TLS) : 0);
+}
+
 /* "[v6]:PORT" or "HOST:PORT" to what getaddrinfo takes; NULL: cannot be. */
 static struct addrinfo *look_up(const char *address, bool listen, struct err *err)
 {
     char host[256];
-    const char *colon = strrchr(address, ':'), *from = address, *to = colon;
+    const char *from = without_tls(address), *colon = strrchr(from, ':'), *to = colon;
     struct addrinfo hints = { .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM,
                               .ai_flags = AI_NUMERICSERV | (listen ? AI_PASSIVE : 0) };
     struct addrinfo *list = NULL;
@@ -400,7 +408,8 @@ static struct addrinfo *look_up(const char *address, bool listen, struct err *er
     else if (colon && memchr(from, ':', (size_t)(colon - from)))
         colon = NULL;           /* v6 needs its brackets */
     if (!colon || !colon[1] || (size_t)(to - from) >= sizeof host) {
-        err_set(err, ERR_INVALID, "\"%.100s\" is no address (HOST:PORT or [V6]:PORT)", address);
+        err_set(err, ERR_INVALID, "\"%.100s\" is no address (HOST:PORT or [V6]:PORT, "
+                "with tls: before it for TLS)", address);
         return NULL;
     }
     memcpy(host, from, (size_t)(to - from));
@@ -447,17 +456,25 @@ static int connect_one(const struct addrinfo *a, double until, int *out_fd)
     return 0;
 }
 
-int wire_connect(const char *address, int timeout_ms, int *out_fd, struct err *err)
+int wire_connect(const char *address, const char *token, int timeout_ms, int *out_fd,
+                 struct err *err)
 {
+    const bool tls = wire_is_tls(address);
     double until = deadline(timeout_ms);
-    struct addrinfo *list = look_up(address, false, err);
-    int why = EADDRNOTAVAIL;
+    int why = EADDRNOTAVAIL, fd = -1;
 
+    if (tls && tunnel_load(err) < 0)
+        return -(int)err->code;
+    struct addrinfo *list = look_up(address, false, err);
     if (!list)
         return -(int)err->code;
     for (const struct addrinfo *a = list; a && why; a = a->ai_next)
-        why = connect_one(a, until, out_fd);
+        why = connect_one(a, until, &fd);
     freeaddrinfo(list);
+    if (!why && tls && (fd = tunnel_open(fd, token, true)) < 0)
+        why = errno;
+    if (!why)
+        *out_fd = fd;
     return why ? err_set(err, why == ETIMEDOUT ? ERR_AGAIN : ERR_IO, "calling %.100s: %s", address,
                          strerror(why))
                : 0;
@@ -478,25 +495,50 @@ static int listen_one(const struct addrinfo *a, int *out_fd)
     return 0;
 }
 
-static int name_of(int fd, char *out, size_t size)
+int wire_name(const struct sockaddr_storage *at, char *out, size_t size)
 {
-    struct sockaddr_storage at;
-    socklen_t n = sizeof at;
     char host[NI_MAXHOST], port[NI_MAXSERV];
 
-    if (getsockname(fd, (struct sockaddr *)&at, &n) < 0 ||
-        getnameinfo((struct sockaddr *)&at, n, host, sizeof host, port, sizeof port,
+    if (getnameinfo((const struct sockaddr *)at, sizeof *at, host, sizeof host, port, sizeof port,
                     NI_NUMERICHOST | NI_NUMERICSERV) != 0)
         return -1;
-    int len = snprintf(out, size, at.ss_family == AF_INET6 ? "[%s]:%s" : "%s:%s", host, port);
+    int len = snprintf(out, size, at->ss_family == AF_INET6 ? "[%s]:%s" : "%s:%s", host, port);
     return len > 0 && (size_t)len < size ? 0 : -1;
+}
+
+static int name_of(int fd, char *out, size_t size)
+{
+    struct sockaddr_storage at = { 0 };
+    socklen_t n = sizeof at;
+
+    return getsockname(fd, (struct sockaddr *)&at, &n) < 0 ? -1 : wire_name(&at, out, size);
+}
+
+int wire_here(int fd, char *out, size_t size, struct err *err)
+{
+    struct sockaddr_storage at = { 0 };
+    socklen_t n = sizeof at;
+    char name[NI_MAXHOST + NI_MAXSERV];
+    bool known = getsockname(fd, (struct sockaddr *)&at, &n) == 0, tls = false;
+
+    if (known && at.ss_family == AF_UNIX)
+        known = tls = tunnel_name(fd, &at) == 0;
+    if (!known || wire_name(&at, name, sizeof name) < 0)
+        return err_set(err, ERR_IO, "this host's own address is unknown (give --listen)");
+    *strrchr(name, ':') = '\0';
+    snprintf(out, size, "%s%s:0", tls ? WIRE_TLS : "", name);
+    return 0;
 }
 
 int wire_listen(const char *address, int *out_fd, char *out_address, size_t size, struct err *err)
 {
-    struct addrinfo *list = look_up(address, true, err);
+    const size_t prefix = wire_is_tls(address) ? strlen(WIRE_TLS) : 0;
     OWN_FD int fd = -1;
     int why = EADDRNOTAVAIL;
+
+    if (prefix && tunnel_load(err) < 0)
+        return -(int)err->code;
+    struct addrinfo *list = look_up(address, true, err);
 
     if (!list)
         return -(int)err->code;
@@ -506,25 +548,33 @@ int wire_listen(const char *address, int *out_fd, char *out_address, size_t size
     if (why)
         return err_set(err, why == EADDRINUSE ? ERR_CONFLICT : ERR_IO, "listening on %.100s: %s",
                        address, strerror(why));
-    if (name_of(fd, out_address, size) < 0)
+    if (size <= prefix || name_of(fd, out_address + prefix, size - prefix) < 0)
         return err_set(err, ERR_IO, "listening on %.100s: the address has no name", address);
+    memcpy(out_address, WIRE_TLS, prefix);
     *out_fd = fd;
     fd = -1;
     return 0;
 }
 
+bool wire_is_tls(const char *address)
+{
+    return strncmp(address, WIRE_TLS, strlen(WIRE_TLS)) == 0;
+}
+
 bool wire_is_any(const char *address)
 {
+    address = without_tls(address);
     return strncmp(address, "0.0.0.0:", 8) == 0 || strncmp(address, "[::]:", 5) == 0;
 }
 
-int wire_accept(int listener)
+int wire_accept(int listener, const char *address, const char *token)
 {
     int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
 
-    if (fd >= 0)
-        no_delay(fd);
-    return fd;
+    if (fd < 0)
+        return -1;
+    no_delay(fd);
+    return wire_is_tls(address) ? tunnel_open(fd, token, false) : fd;
 }
 
 /* ------------------------------------------------------------ for a loop */

@@ -19,6 +19,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/socket.h>
 #include <sys/uio.h>
 
 #include "base/buf.h"
@@ -98,14 +99,24 @@ int wire_receive(int fd, struct wire_header *h, struct buf *body, int timeout_ms
 int wire_prove(int fd, const char *token, int timeout_ms, struct err *err);
 int wire_check(int fd, const char *token, int timeout_ms, struct err *err);
 
-/* TCP. "HOST:PORT", "[v6]:PORT"; `out_address` has the port that a listener on port 0 was given.
- * Sockets are close-on-exec, without delay (TCP_NODELAY). ERR_AGAIN: nobody answered in time. */
-int wire_connect(const char *address, int timeout_ms, int *out_fd, struct err *err);
+/* TCP. "HOST:PORT", "[v6]:PORT", and "tls:" before either where the connection is to be TLS, with
+ * the job's token as its key (tunnel.h); `out_address` says the same, and has the port that a
+ * listener on port 0 was given. Descriptors are close-on-exec, sockets without delay (TCP_NODELAY).
+ * ERR_AGAIN: nobody answered in time. A failure of TLS shows in wire_prove. */
+#define WIRE_TLS "tls:"
+bool wire_is_tls(const char *address);
+int wire_connect(const char *address, const char *token, int timeout_ms, int *out_fd,
+                 struct err *err);
 int wire_listen(const char *address, int *out_fd, char *out_address, size_t size, struct err *err);
+/* The address of this host that a connection has, of the same kind and with port 0. */
+int wire_here(int fd, char *out, size_t size, struct err *err);
+/* "HOST:PORT" or "[v6]:PORT"; -1: it has no name. */
+int wire_name(const struct sockaddr_storage *at, char *out, size_t size);
 /* An address of a listener that stands for all of a host's: nobody else can call it. */
 bool wire_is_any(const char *address);
-/* The next caller, ready for wire_check. -1: none now (errno as accept4 left it). */
-int wire_accept(int listener);
+/* The next caller, ready for wire_check. -1: none now (errno as accept4 left it). `address` is what
+ * wire_listen has said. */
+int wire_accept(int listener, const char *address, const char *token);
 
 /* ---- for a loop that must not block ---- */
 

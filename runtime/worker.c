@@ -7,7 +7,6 @@
 #include "runtime/worker.h"
 
 #include <errno.h>
-#include <netdb.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -497,7 +496,8 @@ int worker_reach(const char *join, const char *token, int *out_fd, struct err *e
 
     for (;;) {
         OWN_FD int fd = -1;
-        if (wire_connect(join, 5000, &fd, err) == 0 && wire_prove(fd, token, 5000, err) == 0) {
+        if (wire_connect(join, token, 5000, &fd, err) == 0 &&
+            wire_prove(fd, token, 5000, err) == 0) {
             *out_fd = fd;
             fd = -1;
             return 0;
@@ -512,18 +512,10 @@ int worker_reach(const char *join, const char *token, int *out_fd, struct err *e
 /* The address by which this host reaches the coordinator, with any port. */
 static int own_address(const char *join, const char *token, char *out, size_t size, struct err *err)
 {
-    struct sockaddr_storage at;
-    socklen_t n = sizeof at;
-    char host[64];
     OWN_FD int fd = -1;
 
-    if (worker_reach(join, token, &fd, err) < 0)
-        return -(int)err->code;
-    if (getsockname(fd, (struct sockaddr *)&at, &n) < 0 ||
-        getnameinfo((struct sockaddr *)&at, n, host, sizeof host, NULL, 0, NI_NUMERICHOST) != 0)
-        return err_set(err, ERR_IO, "this host's own address is unknown (give --listen)");
-    snprintf(out, size, at.ss_family == AF_INET6 ? "[%s]:0" : "%s:0", host);
-    return 0;
+    return worker_reach(join, token, &fd, err) < 0 ? -(int)err->code
+                                                   : wire_here(fd, out, size, err);
 }
 
 static int open_worker(struct worker *w, struct err *err)
@@ -552,7 +544,9 @@ static int open_worker(struct worker *w, struct err *err)
         return -(int)err->code;
     trainer_mark(w->trainer, w->mark);
     name_host(w->host, sizeof w->host);
-    snprintf(w->address, sizeof w->address, "%s", c->listen ? c->listen : "");
+    /* In a job that uses TLS so does every worker, whatever --listen says. */
+    const char *tls = wire_is_tls(c->join) && c->listen && !wire_is_tls(c->listen) ? WIRE_TLS : "";
+    snprintf(w->address, sizeof w->address, "%s%s", tls, c->listen ? c->listen : "");
     if (!c->listen && own_address(c->join, c->token, w->address, sizeof w->address, err) < 0)
         return -(int)err->code;
     p = trainer_plan(w->trainer);

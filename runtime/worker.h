@@ -15,7 +15,7 @@
 #include "spec/spec.h"
 
 struct worker_config {
-    const char *join;           /* "HOST:PORT" of the coordinator */
+    const char *join;           /* "HOST:PORT" of the coordinator, as wire.h has addresses */
     const char *listen;         /* where other workers reach this one; NULL: as this host is seen
                                    from the coordinator, any port */
     const char *token;

@@ -211,7 +211,7 @@ static int call(struct worker *w, int *out_fd, int *out_beat_ms, struct err *err
 
     if (!text)
         return err_set(err, ERR_NOMEM, "no memory for a greeting");
-    if (wire_connect(w->config->join, CALL_MS, &fd, err) < 0 ||
+    if (wire_connect(w->config->join, w->config->token, CALL_MS, &fd, err) < 0 ||
         wire_prove(fd, w->config->token, CALL_MS, err) < 0)
         return -(int)err->code;
     h = (struct wire_header){ WIRE_HELLO, 0, 0, strlen(text) };

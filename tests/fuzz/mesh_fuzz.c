@@ -50,7 +50,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
         return 0;
     assert(mesh_new(&c, &m, &err) == 0);
     assert(mesh_enter(m, 1, &self, 1, 0, 1000, &err) == 0);
-    assert(wire_connect(mesh_address(m), 5000, &fd, &err) == 0);
+    assert(wire_connect(mesh_address(m), token, 5000, &fd, &err) == 0);
     assert(wire_prove(fd, token, 5000, &err) == 0);
     if (bytes[0] % 2)
         greet(fd);

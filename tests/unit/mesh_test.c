@@ -22,7 +22,7 @@ enum { BEFORE = 48, AFTER = 33000, BOARD = 2 * BEFORE + AFTER + 8 };
 
 static const char token[] = "a token that nobody else knows";
 
-enum how { SHARED, TCP, MIXED, HOWS };
+enum how { SHARED, TCP, MIXED, TLS, HOWS };
 
 struct worker {
     pthread_t thread;
@@ -55,14 +55,20 @@ static void on_lost(void *arg, uint64_t id)
 /* So slow that a busy machine is not taken for a dead one; the test of silence has it faster. */
 static int beat_ms = 2000;
 
+static bool reads_tcp(enum how how, uint64_t id)
+{
+    return how == TCP || how == TLS || (how == MIXED && id % 2);
+}
+
 static void worker_start(struct worker *w, uint64_t id, enum how how)
 {
     struct err err = { 0 };
-    struct mesh_config c = { .token = token, .listen = "127.0.0.1:0", .host = "here",
+    struct mesh_config c = { .token = token, .listen = how == TLS ? "tls:127.0.0.1:0" : "127.0.0.1:0",
+                             .host = "here",
                              .floats = FLOATS, .board = BOARD, .shards = SHARDS,
                              .lost = on_lost, .arg = w,
                              .beat_ms = beat_ms,
-                             .no_shared_memory = how == TCP || (how == MIXED && id % 2) };
+                             .no_shared_memory = reads_tcp(how, id) };
 
     *w = (struct worker){ 0 };
     assert_ok(mesh_new(&c, &w->mesh, &err));
@@ -337,8 +343,7 @@ static _Noreturn void stay_with(struct meeting *meet, int i, enum how how)
     w.rc = mesh_enter(w.mesh, 1, list, PROCESSES, i, 10000, &w.err);
     for (int j = 0; j < PROCESSES && w.rc == 0; j++)
         if (j != i)
-            w.wrong += w.mesh->place[j].link->we_read_tcp !=
-                       (how == TCP || (how == MIXED && w.peer.id % 2));
+            w.wrong += w.mesh->place[j].link->we_read_tcp != reads_tcp(how, w.peer.id);
     for (uint64_t step = 0; w.rc == 0; step++) {
         w.rc = do_step(&w, step);
         atomic_fetch_add(&meet->steps[i], w.rc == 0);
@@ -794,7 +799,7 @@ static void a_stranger_at_the_door_stops_nobody(void **state)
 
     workers_start(all, 2, TCP);
     for (int i = 0; i < 80; i++) {
-        assert_ok(wire_connect(all[i % 2].peer.address, 1000, &fd[i], &err));
+        assert_ok(wire_connect(all[i % 2].peer.address, token, 1000, &fd[i], &err));
         if (i % 3 == 0)
             assert_int_equal(write(fd[i], "GET / HTTP/1.1\r\nHost: x\r\n\r\n", 27), 27);
     }

@@ -30,8 +30,8 @@ static void connected_pair(int fd[2])
     char address[80];
 
     assert_ok(wire_listen("127.0.0.1:0", &listener, address, sizeof address, &err));
-    assert_ok(wire_connect(address, 1000, &fd[0], &err));
-    fd[1] = wire_accept(listener);
+    assert_ok(wire_connect(address, token, 1000, &fd[0], &err));
+    fd[1] = wire_accept(listener, address, token);
     assert_true(fd[1] >= 0);
     close(listener);
 }
@@ -269,17 +269,18 @@ static void addresses_are_read_and_refused(void **state)
     struct err err = { 0 };
     char address[80];
     int fd = -1;
-    static const char *const bad[] = { "", "localhost", "::1:80", "127.0.0.1:", "127.0.0.1:99x" };
+    static const char *const bad[] = { "", "localhost", "::1:80", "127.0.0.1:", "127.0.0.1:99x",
+                                       "tls:", "tls:localhost", "tls:::1:80", "ssl:127.0.0.1:80" };
 
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
-        assert_fails(wire_connect(bad[i], 100, &fd, &err), ERR_INVALID);
+        assert_fails(wire_connect(bad[i], token, 100, &fd, &err), ERR_INVALID);
     assert_ok(wire_listen("127.0.0.1:0", &fd, address, sizeof address, &err));
     close(fd);
-    assert_fails(wire_connect(address, 100, &fd, &err), ERR_IO);
+    assert_fails(wire_connect(address, token, 100, &fd, &err), ERR_IO);
     if (wire_listen("[::1]:0", &fd, address, sizeof address, &err) == 0) {
         int caller = -1;
         assert_memory_equal(address, "[::1]:", 6);
-        assert_ok(wire_connect(address, 1000, &caller, &err));
+        assert_ok(wire_connect(address, token, 1000, &caller, &err));
         close(caller);
         close(fd);
     }
