@@ -256,6 +256,8 @@ class Caller:
 
     def prove(self):
         kind, theirs = self.receive()
+        if kind == "REFUSED":
+            raise PermissionError(theirs.decode())
         assert kind == "CHALLENGE" and len(theirs) == 32
         own = os.urandom(32)
         self.send("CHALLENGE", own + hmac.digest(self.token.encode(), b"muster caller" + theirs + own,
