@@ -416,6 +416,8 @@ static void any_number_of_workers_gives_the_same_sums(void **state)
 
     for (int how = 0; how < HOWS; how++)
         for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++) {
+            if (how == TLS && sizes[s] > 5)
+                break;          /* one thread for all of a process: these are ten in one */
             workers_start(all, sizes[s], how);
             generation_begin(all, everyone, sizes[s], 1, 16, list);
             generation_end(all, everyone, sizes[s], 0);
