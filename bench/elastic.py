@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""bench/elastic.py [recovery] [speed] [bytes] [overlap] - many workers, beside torchrun and DDP
+"""bench/elastic.py [recovery] [speed] [bytes] [overlap] [tls] - many workers, beside torchrun and DDP
 
 recovery: fashion-lenet, batch 4, four workers. SIGKILL to a worker until the next committed step;
 a newcomer until the first step with it, counted from its first word to the coordinator and from
@@ -13,6 +13,8 @@ overlap: a step of two workers that read by TCP, when roots are sent during the 
 when all of them wait for its end; medians of ROUNDS, in turn. The system paces each link
 (SO_MAX_PACING_RATE, by MUSTER_LINK_RATE). Clipping by norm keeps all of ConvBlock's gradient in the
 reduce; without it most is a wide layer's, which is split.
+tls: two workers that read by TCP as fast as this machine lets them, with --tls beside without it;
+medians of ROUNDS, in turn.
 """
 import json
 import os
@@ -307,8 +309,36 @@ def overlap():
                 "same when nothing is sent before the backward pass is over", rows)
 
 
+def rate_by_tcp(example, *words):
+    """Samples a second of two workers that read by TCP."""
+    os.environ["MUSTER_LINK_RATE"] = str(10 ** 12)      # more than there is
+    try:
+        return sides.muster_train(sides.example(example), "--workers", "2", "--threads", "1", "--set",
+                                  "epochs=1", *words)["rate"]
+    finally:
+        os.environ.pop("MUSTER_LINK_RATE")
+
+
+def tls():
+    rows = []
+    for example, batch in (("fashion-convblock", 64), ("fashion-lenet", 4)):
+        plain, secret = [], []
+        try:
+            for _ in range(ROUNDS):
+                plain.append(rate_by_tcp(example))
+                secret.append(rate_by_tcp(example, "--tls"))
+        except (OSError, RuntimeError, KeyError) as e:
+            print(f"{example}: {e}")
+            continue
+        rows.append((f"{example}, batch {batch}", f"{median(secret):,.0f}", f"{median(plain):,.0f}",
+                     f"{median(secret) / median(plain):.2f}", "", None))
+    sides.table(f"2 workers by TCP inside one machine: samples/s, median of {ROUNDS}, with --tls beside "
+                "without", rows)
+
+
 def main(names):
-    parts = {"recovery": recovery, "speed": speed, "bytes": bytes_a_step, "overlap": overlap}
+    parts = {"recovery": recovery, "speed": speed, "bytes": bytes_a_step, "overlap": overlap,
+             "tls": tls}
     for name in names:
         if name not in parts:
             sys.exit(f"bench/elastic.py: there is no part \"{name}\" "

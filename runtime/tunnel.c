@@ -28,12 +28,13 @@
 
 enum {
     RECORD = 16384,             /* the most that one carries */
-    BULK = 4 * RECORD,
+    BULK = 16 * RECORD,         /* with fewer, half of the time is wake-ups */
+    ENDS = 2 * BULK,            /* of the socketpair, as far as the kernel allows */
     CIPHER = BULK + 4096,       /* BULK as records, and a few small ones */
     SHAKE_BYTES = 4096,         /* that a stranger may send; a greeting of ours has some 400 */
     SHAKERS = 128,
     SHAKES_A_ROUND = 4,         /* each is some 0.3 ms of computing, for which others wait */
-    ROUNDS = 8,                 /* BULKs of one tunnel before it is the next one's turn */
+    ROUNDS = 4,                 /* BULKs of one tunnel before it is the next one's turn */
     TUNNELS = 1024,
     KEY = SHA256_DIGEST_SIZE,
 };
@@ -748,6 +749,8 @@ int tunnel_open(int tcp, const char *token, bool calls)
     }
     why = socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0 ? errno : 0;
     t->plain = pair[1];
+    for (int i = 0; i < 2 && !why; i++)
+        setsockopt(pair[i], SOL_SOCKET, SO_SNDBUF, &(int){ ENDS }, sizeof(int));
     if (!why)
         why = tunnel_add(t, pair[0]);
     if (!why) {
