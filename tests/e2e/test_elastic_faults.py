@@ -161,11 +161,12 @@ def drawn(muster, out, rows, columns):
 def test_top_fits_its_terminal(muster, job_of):
     job = job_of(3, pace=CRAWL)
     job.wait_team(3)
-    whole = drawn(muster, job.out, 24, 100)
-    assert len(whole) == 7 and whole[0].startswith("fashion-lenet  ") and "127.0.0.1:" in whole[-1]
-    narrow = drawn(muster, job.out, 7, 30)
+    # A busy machine may cost the list a worker for a moment: its size is waited for.
+    whole = wait_for(lambda: (text := drawn(muster, job.out, 24, 100))[6:] and text, why=job.story)
+    assert whole[0].startswith("fashion-lenet  ") and "127.0.0.1:" in whole[-1], whole
+    narrow = wait_for(lambda: "and 2 more" in (text := drawn(muster, job.out, 7, 30))[-1] and text,
+                      why=job.story)
     assert len(narrow) == 6 and max(map(len, narrow)) == 30, narrow
-    assert narrow[-1].strip() == "and 2 more"
 
 
 def test_top_tells_each_change_in_a_pipe(muster, job_of):
