@@ -29,7 +29,7 @@ enum {
     TICK_MS = 50,
     FAILURES_MAX = 5,           /* children in a row that fail before it is the job's fault */
     PATH_SIZE = 4096 + 32,
-    FILES_OWN = 24,             /* descriptors that a process of a job needs beside one a worker */
+    FILES_OWN = 24,             /* descriptors of a process of a job beside those for each worker */
 };
 /* A child that fails within so many seconds never worked: loading the data takes some of them. */
 static const double AT_ONCE = 10;
@@ -253,10 +253,10 @@ static int forget_size(const char *dir, struct err *err)
 
 /* A coordinator or a worker that runs out of them half way fails where it hurts most: when it
  * stores something. */
-static int have_files(int workers, struct err *err)
+static int have_files(int workers, bool tls, struct err *err)
 {
     struct rlimit files;
-    const rlim_t need = (rlim_t)(workers + FILES_OWN);
+    const rlim_t need = (rlim_t)(workers * (tls ? 3 : 1) + FILES_OWN);  /* 3: runtime/tunnel.h */
 
     if (getrlimit(RLIMIT_NOFILE, &files) < 0)
         return 0;
@@ -277,7 +277,7 @@ int job_open(const char *listen, int max, struct job_desk *out, struct err *err)
     struct job_desk d = { .listener = -1 };
     char token[WIRE_TOKEN_TEXT];
 
-    if (have_files(max, err) < 0)
+    if (have_files(max, listen && wire_is_tls(listen), err) < 0)
         return -(int)err->code;
     if (given && wire_token_check(given, err) < 0)
         return err_add(err, "MUSTER_TOKEN");
