@@ -309,24 +309,24 @@ def overlap():
                 "same when nothing is sent before the backward pass is over", rows)
 
 
-def rate_by_tcp(example, *words):
+def rate_by_tcp(example, rows, *words):
     """Samples a second of two workers that read by TCP."""
     os.environ["MUSTER_LINK_RATE"] = str(10 ** 12)      # more than there is
     try:
         return sides.muster_train(sides.example(example), "--workers", "2", "--threads", "1", "--set",
-                                  "epochs=1", *words)["rate"]
+                                  "epochs=1", "--set", f"limit={rows}", *words)["rate"]
     finally:
         os.environ.pop("MUSTER_LINK_RATE")
 
 
 def tls():
     rows = []
-    for example, batch in (("fashion-convblock", 64), ("fashion-lenet", 4)):
+    for example, batch, limit in (("fashion-convblock", 64, 12800), ("fashion-lenet", 4, 16000)):
         plain, secret = [], []
         try:
             for _ in range(ROUNDS):
-                plain.append(rate_by_tcp(example))
-                secret.append(rate_by_tcp(example, "--tls"))
+                plain.append(rate_by_tcp(example, limit))
+                secret.append(rate_by_tcp(example, limit, "--tls"))
         except (OSError, RuntimeError, KeyError) as e:
             print(f"{example}: {e}")
             continue

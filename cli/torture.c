@@ -34,7 +34,7 @@ static const double HANG_SECONDS = 60;
 struct args {
     const char *workers, *out;
     long events, seed;
-    int json;
+    int json, tls;
     struct option_list set;
 };
 
@@ -49,6 +49,7 @@ static const struct option options[] = {
       offsetof(struct args, set) },
     { "out", 'o', "DIR", "keep the three runs there (default: a temporary directory, kept when "
       "they differ)", OPTION_TEXT, offsetof(struct args, out) },
+    { "tls", 0, NULL, "by TLS, as muster train --tls", OPTION_FLAG, offsetof(struct args, tls) },
     { "json", 0, NULL, "print the result as one object", OPTION_FLAG, offsetof(struct args, json) },
     { 0 }
 };
@@ -129,6 +130,8 @@ static pid_t start_train(struct session *s, const char *name, const char *worker
     }
     argv[n++] = workers ? "--workers" : "--set";
     argv[n++] = workers ? (char *)workers : "workers=1";
+    if (s->args->tls)
+        argv[n++] = "--tls";
     fflush(NULL);
     pid_t pid = fork();
     if (pid < 0)

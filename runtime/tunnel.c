@@ -13,6 +13,8 @@
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <nettle/hmac.h>
 #include <poll.h>
 #include <pthread.h>
@@ -28,8 +30,8 @@
 
 enum {
     RECORD = 16384,             /* the most that one carries */
-    BULK = 16 * RECORD,         /* with fewer, half of the time is wake-ups */
-    ENDS = 2 * BULK,            /* of the socketpair, as far as the kernel allows */
+    BULK = 8 * RECORD,          /* more, and what is urgent waits for what is not; less, and half
+                                   of the time is wake-ups */
     CIPHER = BULK + 4096,       /* BULK as records, and a few small ones */
     SHAKE_BYTES = 4096,         /* that a stranger may send; a greeting of ours has some 400 */
     SHAKERS = 128,
@@ -749,8 +751,7 @@ int tunnel_open(int tcp, const char *token, bool calls)
     }
     why = socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0 ? errno : 0;
     t->plain = pair[1];
-    for (int i = 0; i < 2 && !why; i++)
-        setsockopt(pair[i], SOL_SOCKET, SO_SNDBUF, &(int){ ENDS }, sizeof(int));
+    setsockopt(tcp, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &(int){ BULK }, sizeof(int));
     if (!why)
         why = tunnel_add(t, pair[0]);
     if (!why) {

@@ -26,10 +26,10 @@ def hosts():
         yield net
 
 
-def start(muster, spec, out, hosts, changes, pace):
+def start(muster, spec, out, hosts, changes, pace, *words):
     """A job on host 1 that others may join, and a worker on each of the two other hosts."""
-    job = Job(muster, spec, out, 1, "--listen", f"{hosts.address(1)}:0", changes=changes, pace=pace,
-              inside=hosts.on(1))
+    job = Job(muster, spec, out, 1, "--listen", f"{hosts.address(1)}:0", *words, changes=changes,
+              pace=pace, inside=hosts.on(1))
     for i in (2, 3):
         job.join("--tcp", inside=hosts.on(i))
     return job
@@ -55,7 +55,8 @@ def test_three_hosts_with_loss_and_delay(muster, lenet, alone, hosts, tmp_path):
 
 
 def test_a_host_that_is_cut_off_comes_back(muster, lenet, alone, hosts, tmp_path):
-    with start(muster, lenet, tmp_path / "run", hosts, LONG, SLOW) as job:
+    """By TLS, which must not hide it."""
+    with start(muster, lenet, tmp_path / "run", hosts, LONG, SLOW, "--tls") as job:
         job.wait_team(3)
         joins = len(job.history("join"))
         hosts.cut(3)
@@ -64,7 +65,7 @@ def test_a_host_that_is_cut_off_comes_back(muster, lenet, alone, hosts, tmp_path
         time.sleep(1)
         hosts.heal(3)
         back = job.wait_event("join", joins + 1)
-        assert back["address"].startswith(hosts.address(3))
+        assert back["address"].startswith(f"tls:{hosts.address(3)}:")
         wait_for(lambda: job.history("go")[-1]["step"] > before, why=job.story)
         assert job.digest() == alone(lenet, LONG)
         assert chain(job.out) == alone.chain(lenet, LONG)

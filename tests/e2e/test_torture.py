@@ -51,7 +51,7 @@ def test_sixty_events_change_no_bit(muster, root, tmp_path):
 def test_events_fire_at_their_steps(muster, root, tmp_path):
     """Two hundred steps that take no time by themselves are held to the pace of the events."""
     out = tmp_path / "torture"
-    said = muster("torture", root / "examples/fit-a-line/train.yaml", "--set", "epochs=10",
+    said = muster("torture", root / "examples/fit-a-line/train.yaml", "--tls", "--set", "epochs=10",
                   "--events", 6, "--seed", 3, "--workers", "2..3", "--out", out).stdout
     assert "equal: " in said and "6 events" in said
     events = [json.loads(line) for line in (out / "events.jsonl").read_text().splitlines()]
