@@ -222,6 +222,7 @@ void plan_init(struct plan *p)
 
 void plan_derive(struct plan *p)
 {
+    split_forget(p);
     for (int id = 0; id < p->threads; id++) {
         struct member m = { .id = id, .count = p->threads, .plan = p };
         for (int i = 0; i < p->n_stages; i++)

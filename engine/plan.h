@@ -27,6 +27,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdatomic.h>
 #include <stdint.h>
 
 #include "base/err.h"
@@ -93,10 +94,25 @@ struct param {
     long grad_at, grad_size;
     long place;                 /* floats of the parameters before it, for the chain */
     bool sparse;                /* where a shared sum is -0.0 the batch did not name the row */
-    bool split;                 /* shared: its stage updates it, a part from each plan */
+    struct split *split;        /* shared: its stage updates it, a part in each plan; NULL: not */
     long replica;               /* floats from a member's copy to the next; 0: one, shared */
     long (*at)(const struct param *p, long i);  /* logical to stored index; NULL: the same */
     long geom[8];               /* for `at` */
+};
+
+/* Of a parameter that is split between plans, see split.c. */
+enum { SPLIT_OWN = -1 };        /* a part is in the plan's own memory */
+struct split_shape {
+    long rows, cols, ld;        /* cols: what is used of the ld floats of a row */
+    long unit;                  /* rows that stay together */
+    long panel;                 /* columns that a step does at once */
+};
+struct split {
+    struct split_shape shape;
+    long ld;                    /* of a row on a board */
+    long room;                  /* floats that a part has there at most */
+    long at, grad, hash, marks; /* where its arrays begin there, and what is behind them */
+    signed char side[SHARE_PLACES];     /* of its maker's board, where each part is now */
 };
 
 struct plan;
@@ -183,6 +199,8 @@ struct grad_segment {
 struct plan_place {
     int from, to;               /* shards */
     const float *board;
+    bool near;                  /* the board is its maker's own memory, and stays readable when the
+                                 * maker is gone */
 };
 
 /* A plan's part in a model that several train: it computes the shards [from, to) of every batch.
@@ -211,11 +229,13 @@ struct plan_share {
     /* The roots are complete. Leaves in *out, in ascending order, where the sums of the batch are:
      * of each element, by the tree over the shards in `filled` (a bit each). */
     int (*reduce)(void *arg, unsigned filled, const struct grad_segment **out, int *out_n);
-    /* A board has plan->board_floats that one plan writes and all read. `post`: [from, from + n) of
-     * the own one may be read from now on. `wait`: until the one in `place` has made as many posts
+    /* A board has plan->board_floats, all zero at first, that one plan writes and all read. `post`:
+     * [from, from + n) of the own one may be read from now on, and what else those who are near
+     * know of. `wait`: until the one in `place` has made as many posts
      * as this plan, reduces among them; non-zero: it will not. What a step has posted is read by
      * others until they have made their next reduce. */
     float *board;
+    bool far;                   /* somebody reads the own board, and is not near */
     int (*post)(void *arg, long from, long n);
     int (*wait)(void *arg, int place);
     void *arg;
@@ -287,7 +307,7 @@ size_t plan_bytes(const struct plan *p);        /* the one block */
 void plan_init(struct plan *p);
 struct param *plan_find(const struct plan *p, const char *name);
 /* Logical order, as PyTorch has it. `which` 0: weights, 1..: optimizer state, -1: gradient. Set
- * must be followed by plan_derive. */
+ * must be followed by plan_derive; before get, one of several plans needs plan_collect. */
 void plan_get(const struct plan *p, const struct param *q, int which, float *out);
 void plan_set(struct plan *p, struct param *q, int which, const float *in);
 void plan_derive(struct plan *p);
@@ -314,6 +334,9 @@ int share_roots(int shards, int from, int to, int first[SHARE_ROOTS], int width[
  * memory behind root[] stays the caller's; it is zeroed here, so nobody may be reading it for a
  * step that could still count. */
 void plan_set_share(struct plan *p, const struct plan_share *share);
+/* Between runs: brings in what is on boards, which must happen before others, or a plan_set_share, may
+ * write to them for something else. */
+void plan_collect(struct plan *p);
 /* True after plan_train when a hook abandoned a step; that step has changed nothing. */
 bool plan_abandoned(const struct plan *p);
 
@@ -388,9 +411,10 @@ void plan_known(struct plan *p, struct param *q);
 /* Shared plans, once the vector is reduced: elements [from, to) of q's part of it. */
 void share_copy(const struct plan *p, const struct param *q, long from, long to, float *out);
 
-/* Shared plans: the gradient of q is no part of the vector; the stage splits it between the plans by
- * means of boards, of which it takes `floats`. Returns where they begin. */
-long plan_split(struct plan *p, struct param *q, long floats);
+/* Shared plans: the gradient of q is no part of the vector; each plan updates a part of its rows.
+ * The stage makes the gradient by means of boards, of which it takes `floats`. Returns where they
+ * begin. */
+long plan_split(struct plan *p, struct param *q, struct split_shape shape, long floats);
 /* How many plans there are, and which part [*a, *b) of n items in units of `unit` is whose. */
 int share_places(const struct plan *p, int *out_self);
 void share_part(const struct plan *p, int place, long n, long unit, long *a, long *b);
@@ -404,10 +428,47 @@ int share_side(const struct plan *p);
 void member_post(struct member *m, long from, long n);
 /* All members: until everybody has posted what this plan has. The places that have, a bit each. */
 uint64_t member_wait(struct member *m);
-/* This member's share in the update of weights [from, to) of q by the gradient g, or in the hash of
- * weights that were updated elsewhere, by any member, before the last barrier. */
-void member_update(struct member *m, const struct param *q, long from, long to, const float *g);
-void member_hash(struct member *m, const struct param *q, long from, long to);
+
+/* A part of a split parameter: rows [from, to), and where the first is. */
+struct split_part {
+    long from, to, ld;
+    float *w, *state[OPTIM_STATES];
+};
+/* As it is now, to read. */
+struct split_part split_now(const struct plan *p, const struct param *q, int place);
+/* The place whose part a row is in. */
+int split_owner(const struct plan *p, const struct param *q, long row);
+
+/* A member's share in the update of a part: rows [from, to), panel by panel, the last column's first
+ * where it goes down. `old` and `new` may be the same memory; else each panel is told when it is
+ * done, before the next one is begun. */
+struct split_work {
+    struct split_part old, new;
+    long from, to;
+    long panels, done;          /* done: as many are, already */
+    bool down;
+    float *give;                /* where the gradient of the part's first row goes besides, rows as the
+                                 * plan has them; NULL: nobody wants it */
+    _Atomic uint64_t *mark;
+    uint64_t step;
+};
+static inline void split_panel_done(const struct split_work *work, long panels)
+{
+    if (!work->mark)
+        return;
+    atomic_store_explicit(work->mark, work->step | (uint64_t)panels, memory_order_release);
+    atomic_thread_fence(memory_order_release);
+}
+
+/* All members, in this order. `reduced`: the own part is begun; it is made, in every member.
+ * `settled`: the parts that come, a bit each, the own one too; of each other part, how many pieces
+ * of it are to be made, and each piece; all parts are there. */
+struct split_work member_begin_part(struct member *m, struct param *q);
+void member_give_part(struct member *m, struct param *q);
+uint64_t member_take_parts(struct member *m, struct param *q);
+int member_miss_part(struct member *m, struct param *q, int place);
+struct split_work member_rest(struct member *m, const struct param *q, int place, int i);
+void member_settle_parts(struct member *m, struct param *q, uint64_t here);
 
 /* True when this stage is the first, in backward order, to write the gradient of input i: it sets;
  * later ones add. */

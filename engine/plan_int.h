@@ -40,7 +40,13 @@ struct plan_int {
     struct plan_share share;    /* hooks are NULL while the plan has all shards to itself */
     int side;                   /* of share.root, for this step */
     int board_side;             /* of boards; changes when the step is over */
+    long turn;                  /* steps since plan_set_share */
     bool reduced;               /* of this step: it cannot be abandoned any more */
+    bool sure;                  /* all who are near know that of each other */
+    struct split_rest {         /* of a part that did not come: pieces, and panels done of each */
+        int n;
+        long done[TEAM_MAX];
+    } rest;
     uint64_t here;              /* see member_wait */
     float *alone;               /* its root then */
     struct grad_segment all;
@@ -55,7 +61,8 @@ struct plan_int {
 
 /* A member's share of the hash of all parameters; two lines, as a core fetches them. */
 struct member_hash {
-    uint64_t sum, gap[15];
+    uint64_t sum, part;         /* part: of what is split */
+    uint64_t gap[14];
 };
 
 /* Fills p->stage and p->value from the graph. */
@@ -77,9 +84,22 @@ bool share_reduce(struct member *m);
 /* The gradient of q from `from` on, up to *to, which may come nearer. `room` has room for it. */
 const float *share_gradient(const struct plan *p, const struct param *q, long from, long *to,
                             float *room);
+/* This member's share in the hash of `n` weights, of which the first has this place. */
+uint64_t member_hash(const struct member *m, const float *w, long n, long place);
+/* The same in the update of weights [from, to) of q by the gradient g; it hashes them too. */
+void member_update(struct member *m, const struct param *q, long from, long to, const float *g);
 /* Member 0, while the others wait: the step is over. */
 void share_over(struct plan *p);
 /* Member 0: one more step, from everybody's hash. */
 uint64_t share_chain(struct plan *p);
+
+/* --- split.c --- */
+
+/* Array `which` of a split parameter as it is now (0: weights, then the states). */
+void split_get(const struct plan *p, const struct param *q, int which, void *out);
+/* What is in the plan's own memory counts. */
+void split_forget(struct plan *p);
+/* The share has changed. */
+void split_begin(struct plan *p);
 
 #endif

@@ -75,38 +75,23 @@ static void update_part(struct member *m, const struct param *q, long from, long
 
 static void hash_part(struct member *m, const struct param *q)
 {
-    long from, to;
-
-    member_part(m, q->size, 16, &from, &to);
-    m->plan->own->hash[m->id].sum += m->plan->own->kernels->hash(member_w(m, q) + from, to - from,
-                                                                 q->place + from);
-}
-
-/* This member's part of [from, to), both multiples of 16. */
-static void part_of(const struct member *m, long *from, long *to)
-{
-    long a, b;
-
-    member_part(m, *to - *from, 16, &a, &b);
-    *to = *from + b;
-    *from += a;
+    m->plan->own->hash[m->id].sum += member_hash(m, member_w(m, q), q->size, q->place);
 }
 
 void member_update(struct member *m, const struct param *q, long from, long to, const float *g)
 {
-    const long begin = from;
+    long a, b;
 
-    part_of(m, &from, &to);
-    update_part(m, q, from, to, g + (from - begin), 1);
+    member_part(m, to - from, 16, &a, &b);
+    update_part(m, q, from + a, from + b, g + a, 1);
 }
 
-void member_hash(struct member *m, const struct param *q, long from, long to)
+uint64_t member_hash(const struct member *m, const float *w, long n, long place)
 {
-    const struct plan_int *own = m->plan->own;
+    long from, to;
 
-    part_of(m, &from, &to);
-    if (own->keep_chain)
-        own->hash[m->id].sum += own->kernels->hash(q->w + from, to - from, q->place + from);
+    member_part(m, n, 16, &from, &to);
+    return m->plan->own->kernels->hash(w + from, to - from, place + from);
 }
 
 static void apply_kept(struct member *m)

@@ -9,7 +9,7 @@
  *
  * What a stage splits (plan_split) is no part of the vector. Plans show each other on boards what
  * its gradient is made of, before the reduce; after it, when the step is sure to count, each makes
- * its part and shows that. A part that does not come is made by whoever misses it.
+ * its part and shows that. A part that does not come is made by whoever misses it. See split.c.
  *
  * A plan without hooks has all shards to itself: it is its own reduce.
  */
@@ -32,16 +32,6 @@ int share_roots(int shards, int from, int to, int first[SHARE_ROOTS], int width[
 }
 
 /* ------------------------------------------------------------------ life */
-
-long plan_split(struct plan *p, struct param *q, long floats)
-{
-    long at = p->board_floats;
-
-    q->grad_size = 0;
-    q->split = true;
-    p->board_floats += (floats + 15) / 16 * 16;
-    return at;
-}
 
 void plan_known(struct plan *p, struct param *q)
 {
@@ -91,11 +81,14 @@ void plan_set_share(struct plan *p, const struct plan_share *share)
     struct plan_int *own = p->own;
     int first[SHARE_ROOTS], width[SHARE_ROOTS];
 
+    plan_collect(p);
     own->share = *share;
     p->from = share->from;
     p->to = share->to;
     p->n_roots = share_roots(p->shards, p->from, p->to, first, width);
     own->side = own->board_side = 0;
+    own->turn = 0;
+    split_begin(p);
     for (int r = 0; r < p->n_roots; r++) {
         p->root[r] = (struct root){ first[r], width[r], share->root[0][r] };
         /* Kernels leave out what pads a parameter. */
@@ -175,6 +168,7 @@ int share_owner(const struct plan *p, int shard)
 void share_over(struct plan *p)
 {
     p->own->board_side = !p->own->board_side;
+    p->own->turn++;
     p->own->reduced = false;
 }
 
@@ -244,6 +238,18 @@ static void reduce(const struct member *m)
     own->n_segments = 1;
 }
 
+/* Member 0: whether all plans that are near have the reduce. None of them gives the step up then, or
+ * goes back to what was before it. */
+static bool confirm(struct plan *p)
+{
+    const struct plan_share *s = &p->own->share;
+    bool sure = s->post(s->arg, 0, 0) == 0;
+
+    for (int i = 0; i < s->n_places && sure; i++)
+        sure = i == s->self || !s->place[i].near || s->wait(s->arg, i) == 0;
+    return sure;
+}
+
 bool share_reduce(struct member *m)
 {
     struct plan *p = m->plan;
@@ -252,6 +258,8 @@ bool share_reduce(struct member *m)
     if (m->id == 0) {
         reduce(m);
         p->own->reduced = !p->own->abandoned;
+        p->own->sure = p->own->reduced && p->board_floats && p->own->share.n_places > 1 &&
+                       confirm(p);
     }
     member_barrier(m);
     if (p->own->abandoned)
@@ -367,7 +375,10 @@ void plan_state_get(const struct plan *p, void *out)
         const struct param *q = p->param[i];
         const size_t bytes = (size_t)q->size * sizeof(float);
         for (int k = 0; k <= states_of(p, q); k++, to += bytes)
-            memcpy(to, k ? q->state[k - 1] : q->w, bytes);
+            if (q->split)
+                split_get(p, q, k, to);
+            else
+                memcpy(to, k ? q->state[k - 1] : q->w, bytes);
     }
 }
 

@@ -10,8 +10,8 @@
  * Where several plans train a model, a layer whose gradient is many times larger than its inputs
  * and deltas of the whole batch is split: each plan puts its samples' inputs and deltas on its
  * board, and when the step is sure to count makes the gradient of some of the outputs from all of
- * them, with the update, and puts it on its board for the others. A part that does not come a plan
- * makes itself.
+ * them, with the update. A part that does not come a plan makes itself. Where the weights are then,
+ * split.c says.
  *
  * The order of each sum: forward bias, then inputs as stored, ascending; dx over outputs ascending;
  * dw and db over samples by shard, then the tree.
@@ -51,11 +51,10 @@ struct layer {
     float *y;                   /* (N, ldy) output, a sample a row: x of the next layer */
     long ldy;
     /* Split between plans. On a board, for each of two sides and each shard: x (per, ip), then dh
-     * (op, per); then the gradient of w. */
+     * (op, per). */
     bool split;
     int per;                    /* samples that a shard has at most */
     long board, block;          /* where it begins; floats of a shard */
-    long dw_board;
 };
 
 struct dense {
@@ -123,8 +122,8 @@ static void build_split(struct layer *l, struct plan *p)
     l->split = true;
     l->per = (p->batch + p->shards - 1) / p->shards;
     l->block = round_to(l->per * (l->ip + l->op), 16);
-    l->board = plan_split(p, l->w, 2 * p->shards * l->block + grad);
-    l->dw_board = l->board + 2 * p->shards * l->block;
+    const struct split_shape shape = { l->op, l->ip, l->ld, OUT_TILE, PANEL };
+    l->board = plan_split(p, l->w, shape, 2 * p->shards * l->block);
 }
 
 static void build_layer(struct layer *l, struct plan *p, const struct node *node, long values,
@@ -215,6 +214,19 @@ static int build(struct stage *s, struct plan *p, struct err *err)
     return 0;
 }
 
+/* The weights of output `o`; up to *end those of others follow, *ld apart. */
+static const float *weight_rows(const struct layer *l, const struct plan *p, long o, long *end,
+                                long *ld)
+{
+    struct split_part part = { .to = l->op, .ld = l->ld, .w = l->w->w };
+
+    if (l->split)
+        part = split_now(p, l->w, split_owner(p, l->w, o));
+    *end = part.to;
+    *ld = part.ld;
+    return part.w + (o - part.from) * part.ld;
+}
+
 /* ------------------------------------------------------------------ forward */
 
 /* dst[k * ldd + n] = src[n * lds + k] for 16 samples n, `cols` columns k. */
@@ -287,18 +299,16 @@ KERNEL void put_rows(const struct layer *l, long NS, int n_all, long o0, long o1
         }
 }
 
-static void layer_forward(const struct layer *l, const struct member *m, long NS)
+/* Outputs [o0, o1), whose weights begin at `w`. */
+static void forward_rows(const struct layer *l, const struct member *m, long NS, const float *w,
+                         long ld, long o0, long o1)
 {
     const long blocks = (l->ip + BLOCK - 1) / BLOCK;
-    long o0, o1;
 
-    member_part(m, l->op, OUT_TILE, &o0, &o1);
-    if (o0 == o1)
-        return;
     for (long k = 0; k < blocks; k++) {
         const long from = l->ip * k / blocks, to = l->ip * (k + 1) / blocks;
         for (long n = 0; n < m->n; n += 32) {
-            struct mac g = { .a = l->w->w + o0 * l->ld + from, .ars = l->ld, .aks = 1,
+            struct mac g = { .a = w + from, .ars = ld, .aks = 1,
                              .b = l->xt + n / 32 * l->xt_group + from * l->xt_ld,
                              .ldb = l->xt_ld, .c = l->h + o0 * NS + n, .ldc = NS, .K = to - from,
                              .start = k ? MAC_ADD : l->b ? MAC_SCALARS : MAC_ZERO,
@@ -306,7 +316,7 @@ static void layer_forward(const struct layer *l, const struct member *m, long NS
             int vecs = n + 16 < m->n ? 2 : 1;
             if ((int)MAC_ROWS >= (int)OUT_TILE) {
                 g.times = (int)((o1 - o0) / OUT_TILE);
-                g.at = OUT_TILE * l->ld;
+                g.at = OUT_TILE * ld;
                 g.ct = OUT_TILE * NS;
                 ISA_FN(mac_tile)(&g, OUT_TILE, vecs);
             } else {
@@ -315,6 +325,18 @@ static void layer_forward(const struct layer *l, const struct member *m, long NS
         }
     }
     put_rows(l, NS, m->n, o0, o1);
+}
+
+static void layer_forward(const struct layer *l, const struct member *m, long NS)
+{
+    long o0, o1, ld;
+
+    member_part(m, l->op, OUT_TILE, &o0, &o1);
+    for (long end; o0 < o1; o0 = end) {
+        const float *w = weight_rows(l, m->plan, o0, &end, &ld);
+        end = end < o1 ? end : o1;
+        forward_rows(l, m, NS, w, ld, o0, end);
+    }
 }
 
 static void forward(struct stage *s, struct member *m)
@@ -354,9 +376,14 @@ static void hidden_dx(const struct layer *l, const struct member *m, long NS, lo
 
     for (long n = 0; n < m->n; n += 32) {
         int vecs = n + 16 < m->n ? 2 : 1;
-        struct mac g = { .a = l->w->w + from, .ars = 1, .aks = l->ld, .b = l->dh + n, .ldb = NS,
-                         .c = before->dh + from * NS + n, .ldc = NS, .K = l->O, .times = 1 };
-        ISA_FN(mac_rows)(&g, (int)(to - from), vecs);
+        for (long o = 0, end, ld; o < l->O; o = end) {
+            const float *w = weight_rows(l, m->plan, o, &end, &ld);
+            end = end < l->O ? end : l->O;
+            struct mac g = { .a = w + from, .ars = 1, .aks = ld, .b = l->dh + o * NS + n,
+                             .ldb = NS, .c = before->dh + from * NS + n, .ldc = NS, .K = end - o,
+                             .start = o ? MAC_ADD : MAC_ZERO, .times = 1 };
+            ISA_FN(mac_rows)(&g, (int)(to - from), vecs);
+        }
         for (long k = from; before->relu && k < to; k++)
             for (int j = 0; j < 16 * vecs; j += 16) {
                 float *p = before->dh + k * NS + n + j;
@@ -383,9 +410,9 @@ INLINE void tree_add(const int n, v16 part[4][DW_ROWS * MAC_VECS], const int s, 
         part[level][i] = sum[i];
 }
 
-/* What becomes of a gradient: the update, it is left where the apply says, or the update and it is
- * left as well, for others. */
-enum put { PUT_UPDATE, PUT_KEEP, PUT_BOTH };
+/* What becomes of a gradient: the update in place, it is left where the apply says, or the update
+ * from the old weights to new ones. */
+enum put { PUT_UPDATE, PUT_KEEP, PUT_MOVE };
 
 struct dw {
     struct apply apply;
@@ -393,83 +420,106 @@ struct dw {
     long ldh;                   /* from output to output */
     const float *panel;         /* (samples, PANEL) */
     const float *const *row;    /* inputs of each sample */
-    long next;                  /* first column of the next panel */
+    long ahead;                 /* columns to the next panel, < 0 where it is before this one */
     int samples;
-    long at, ld;                /* first weight of output 0, from row to row */
-    int from, to;               /* outputs */
+    long at, ld;                /* first column, from row to row */
+    int from, to;               /* outputs: weights, state and `give` begin with the first */
     int first[SHARDS_MAX + 1];  /* sample of each shard, and where the last one ends */
     unsigned filled, full;      /* shards with samples; those there are */
     bool roots;                 /* a sum for each root */
-    float *give;                /* PUT_BOTH: where, laid out as the weights are */
+    /* PUT_MOVE: */
+    const float *old_w, *old_s[OPTIM_STATES];
+    float *give;                /* where the gradient goes as well; NULL: nowhere */
+    long give_ld;
 };
 
-/* Momentum soon, the next panel of the weights later: strided panels get no help from hardware. */
-INLINE void dw_prefetch(const int nv, const enum put put, const struct dw *g, int tile, long e)
+INLINE void prefetch_tile(const int nv, const struct dw *g, const float *at, const bool write)
 {
-    const float *w = g->apply.w + e + PANEL;
-
-    if (tile < g->samples) {
-        prefetch_l2(g->row[tile] + g->next);
-        prefetch_l2(g->row[tile] + g->next + 16);
-    }
-
-    for (int i = 0; i < DW_ROWS; i++, w += g->ld)
+    for (int i = 0; i < DW_ROWS; i++, at += g->ld)
         UNROLL
         for (int j = 0; j < nv; j++)
-            prefetch_l2(w + 16 * j);
-    if (put == PUT_BOTH) {
-        const float *give = g->give + e + 8 * g->ld;
-        for (int i = 0; i < DW_ROWS; i++, give += g->ld)
-            UNROLL
-            for (int j = 0; j < nv; j++)
-                prefetch_write(give + 16 * j);
+            write ? prefetch_write(at + 16 * j) : prefetch_l2(at + 16 * j);
+}
+
+/* What is written soon, the next panel of the weights later: strided panels get no help from
+ * hardware. */
+INLINE void dw_prefetch(const int nv, const enum put put, const struct dw *g, int tile, long e)
+{
+    const long soon = e + 8 * g->ld;
+
+    if (tile < g->samples) {
+        prefetch_l2(g->row[tile] + g->at + g->ahead);
+        prefetch_l2(g->row[tile] + g->at + g->ahead + 16);
     }
-    for (int s = 0; s < (put == PUT_KEEP ? 1 : g->apply.o->states); s++) {
-        const float *state = (put == PUT_KEEP ? g->apply.keep : g->apply.s[s]) + e + 8 * g->ld;
-        for (int i = 0; i < DW_ROWS; i++, state += g->ld)
-            UNROLL
-            for (int j = 0; j < nv; j++)
-                prefetch_write(state + 16 * j);
+    prefetch_tile(nv, g, (put == PUT_MOVE ? g->old_w : g->apply.w) + e + g->ahead, false);
+    if (put == PUT_KEEP) {
+        prefetch_tile(nv, g, g->apply.keep + soon, true);
+        return;
+    }
+    if (put == PUT_MOVE)
+        prefetch_tile(nv, g, g->apply.w + soon, true);
+    for (int s = 0; s < g->apply.o->states; s++) {
+        if (put == PUT_MOVE)
+            prefetch_tile(nv, g, g->old_s[s] + soon, false);
+        prefetch_tile(nv, g, g->apply.s[s] + soon, true);
     }
 }
 
 /* SGD with momentum, not by apply16: a call of optim16, even one that never comes, would push the
  * sums out of their registers. */
-INLINE void put_momentum(const int nv, const struct dw *g, long e, const v16 *sum)
+INLINE void put_momentum(const int nv, const struct dw *g, const float *old_w,
+                         const float *old_speed, long e, const v16 *sum)
 {
-    const float k[2] = { g->apply.o->k[0], g->apply.o->k[1] };
+    const v16 rate = v_set1(g->apply.o->k[0]), momentum = v_set1(g->apply.o->k[1]);
     float *w = g->apply.w, *speed = g->apply.s[0];
 
     UNROLL
     for (int i = 0; i < DW_ROWS; i++, e += g->ld)
         UNROLL
-        for (int j = 0; j < nv; j++)
-            momentum16(k, w + e + 16 * j, speed + e + 16 * j, sum[i * nv + j]);
+        for (int j = 0; j < nv; j++) {
+            const long at = e + 16 * j;
+            v16 v = v_fma(momentum, v_load(old_speed + at), sum[i * nv + j]);
+            v_store(speed + at, v);
+            v_store(w + at, v_fma(rate, v, v_load(old_w + at)));
+        }
 }
 
-INLINE void put_keep(const int nv, const struct dw *g, float *to, long e, const v16 *sum)
+INLINE void put_keep(const int nv, float *to, long ld, const v16 *sum)
 {
     UNROLL
-    for (int i = 0; i < DW_ROWS; i++, e += g->ld)
+    for (int i = 0; i < DW_ROWS; i++, to += ld)
         UNROLL
         for (int j = 0; j < nv; j++)
-            v_store(to + e + 16 * j, sum[i * nv + j]);
+            v_store(to + 16 * j, sum[i * nv + j]);
 }
 
-KERNEL void put_any(int nv, const struct dw *g, long e, const float *sum)
+/* Sixteen weights and their state to where they are updated in place. */
+INLINE void move16(const struct dw *g, long e)
+{
+    v_store(g->apply.w + e, v_load(g->old_w + e));
+    for (int s = 0; s < g->apply.o->states; s++)
+        v_store(g->apply.s[s] + e, v_load(g->old_s[s] + e));
+}
+
+KERNEL void put_any(int nv, enum put put, const struct dw *g, long e, const float *sum)
 {
     for (int i = 0; i < DW_ROWS; i++, e += g->ld)
-        for (int j = 0; j < nv; j++)
+        for (int j = 0; j < nv; j++) {
+            if (put == PUT_MOVE)
+                move16(g, e + 16 * j);
             apply16(&g->apply, e + 16 * j, v_load(sum + (i * nv + j) * 16));
+        }
 }
 
 /* Every shard has samples. */
 INLINE void dw_tiles(const int nv, const int shards, const enum put put, const struct dw *g)
 {
     const bool momentum = g->apply.plain_momentum && !g->apply.keep;
+    const float *old_w = put == PUT_MOVE ? g->old_w : g->apply.w;
+    const float *old_speed = put == PUT_MOVE ? g->old_s[0] : g->apply.s[0];
 
     for (int o = g->from; o < g->to; o += DW_ROWS) {
-        long e = g->at + o * g->ld;
+        long e = g->at + (o - g->from) * g->ld;
         const long dh = o * g->ldh;
         v16 part[4][DW_ROWS * MAC_VECS];
 
@@ -484,16 +534,16 @@ INLINE void dw_tiles(const int nv, const int shards, const enum put put, const s
             tree_add(DW_ROWS * nv, part, s, sum);
         }
         const v16 *total = part[__builtin_ctz((unsigned)shards)];
-        if (put == PUT_BOTH)
-            put_keep(nv, g, g->give, e, total);
+        if (put == PUT_MOVE && g->give)
+            put_keep(nv, g->give + g->at + (o - g->from) * g->give_ld, g->give_ld, total);
         if (put == PUT_KEEP) {
-            put_keep(nv, g, g->apply.keep, e, total);
+            put_keep(nv, g->apply.keep + e, g->ld, total);
         } else if (momentum) {
-            put_momentum(nv, g, e, total);
+            put_momentum(nv, g, old_w, old_speed, e, total);
         } else {
             ALIGNED float sum[DW_ROWS * MAC_VECS * 16];
             acc_store(DW_ROWS, nv, total, sum, 16 * nv);
-            put_any(nv, g, e, sum);
+            put_any(nv, put, g, e, sum);
         }
     }
 }
@@ -501,7 +551,7 @@ INLINE void dw_tiles(const int nv, const int shards, const enum put put, const s
 #define DW(nv, shards)                                                                          \
     KERNEL void dw_##nv##_##shards(const struct dw *g) { dw_tiles(nv, shards, PUT_UPDATE, g); } \
     KERNEL void keep_##nv##_##shards(const struct dw *g) { dw_tiles(nv, shards, PUT_KEEP, g); } \
-    KERNEL void both_##nv##_##shards(const struct dw *g) { dw_tiles(nv, shards, PUT_BOTH, g); }
+    KERNEL void move_##nv##_##shards(const struct dw *g) { dw_tiles(nv, shards, PUT_MOVE, g); }
 DW(1, 1) DW(1, 2) DW(1, 4) DW(1, 8)
 #if defined ISA_AVX512
 DW(2, 1) DW(2, 2) DW(2, 4) DW(2, 8)
@@ -514,18 +564,18 @@ static void (*const dw_of[3][MAC_VECS][4])(const struct dw *g) = {
 #if defined ISA_AVX512
     [PUT_UPDATE] = { NAMES(dw, 1), NAMES(dw, 2) },
     [PUT_KEEP] = { NAMES(keep, 1), NAMES(keep, 2) },
-    [PUT_BOTH] = { NAMES(both, 1), NAMES(both, 2) },
+    [PUT_MOVE] = { NAMES(move, 1), NAMES(move, 2) },
 #else
     [PUT_UPDATE] = { NAMES(dw, 1) },
     [PUT_KEEP] = { NAMES(keep, 1) },
-    [PUT_BOTH] = { NAMES(both, 1) },
+    [PUT_MOVE] = { NAMES(move, 1) },
 #endif
 };
 
 static void dw_full(const struct dw *g, const struct plan *p, int vecs)
 {
     if (!g->roots) {
-        const enum put put = g->give ? PUT_BOTH : PUT_UPDATE;
+        const enum put put = g->old_w ? PUT_MOVE : PUT_UPDATE;
         dw_of[put][vecs - 1][__builtin_ctz((unsigned)p->shards)](g);
         return;
     }
@@ -543,16 +593,18 @@ static void dw_full(const struct dw *g, const struct plan *p, int vecs)
 static void dw_sparse(const struct dw *g, int shards)
 {
     for (int o = g->from; o < g->to; o++) {
-        const long e = g->at + o * g->ld;
+        const long e = g->at + (o - g->from) * g->ld;
         v16 sum[SHARDS_MAX];
         for (int s = 0; s < shards; s++) {
             acc_zero(1, &sum[s]);
             mac(1, 1, &sum[s], g->dh[s] + o * g->ldh, g->ldh, 1, g->panel + g->first[s] * PANEL,
                 PANEL, g->first[s + 1] - g->first[s]);
         }
-        if (g->give) {
+        if (g->old_w) {
             sum[0] = shard_tree(sum, shards, g->filled);
-            v_store(g->give + e, sum[0]);
+            if (g->give)
+                v_store(g->give + g->at + (o - g->from) * g->give_ld, sum[0]);
+            move16(g, e);
             apply16(&g->apply, e, sum[0]);
         } else {
             apply_tree(&g->apply, e, sum, shards, g->filled);
@@ -568,7 +620,6 @@ static void dw_panel(const struct plan *p, float *panel, const struct dw *all, l
     for (int n = 0; n < g.samples; n++)
         for (long j = 0; j < to - from; j += 16)
             v_store(panel + n * PANEL + j, v_load(g.row[n] + from + j));
-    g.next = from + PANEL;
     for (long j = 0; j < to - from;) {
         g.at = from + j;
         g.panel = panel + j;
@@ -606,6 +657,18 @@ static void update_bias(const struct layer *l, const struct member *m, long NS)
     }
 }
 
+/* Asks for a panel's columns from `at` on, of some outputs from `o` on. */
+static void dx_prefetch(const struct layer *l, const struct plan *p, long o, long at)
+{
+    long end, ld;
+    const float *w = weight_rows(l, p, o, &end, &ld) + at;
+
+    for (long i = 0; i < DX_ROWS && i < end - o; i++, w += ld) {
+        prefetch_l2(w);
+        prefetch_l2(w + 16);
+    }
+}
+
 static void input_dx(const struct dense *d, struct stage *s, const struct member *m, long from,
                      long to)
 {
@@ -619,17 +682,13 @@ static void input_dx(const struct dense *d, struct stage *s, const struct member
         ISA_FN(mac_rows)(&g, m->n, (int)(to - from) / 16);
         return;
     }
-    for (int o = 0; o < l->O; o += DX_ROWS) {
-        const bool last = o + DX_ROWS >= l->O;
-        const float *next = l->w->w + from + (last ? PANEL : (o + DX_ROWS) * l->ld);
-        for (int i = 0; i < DX_ROWS; i++, next += l->ld) {
-            prefetch_l2(next);
-            prefetch_l2(next + 16);
-        }
-        g.K = last ? l->O - o : DX_ROWS;
+    for (long o = 0, end; o < l->O; o += g.K) {
+        g.b = weight_rows(l, m->plan, o, &end, &g.ldb) + from;
+        end = end < l->O ? end : l->O;
+        g.K = end - o < DX_ROWS ? end - o : DX_ROWS;
+        dx_prefetch(l, m->plan, o + g.K < l->O ? o + g.K : 0, o + g.K < l->O ? from : to);
         ISA_FN(mac_rows)(&g, m->n, (int)(to - from) / 16);
-        g.a += DX_ROWS * d->NS;
-        g.b += DX_ROWS * l->ld;
+        g.a += g.K * d->NS;
         g.start = MAC_ADD;
     }
 }
@@ -640,7 +699,7 @@ static struct dw own_samples(const struct dense *d, const struct layer *l, const
     const struct plan *p = m->plan;
     const float **row = d->row + m->id * p->batch;
     struct dw g = { .apply = apply_begin(m, l->w), .ldh = d->NS, .row = row, .samples = m->n,
-                    .ld = l->ld, .to = l->op, .filled = member_filled(m),
+                    .ahead = PANEL, .ld = l->ld, .to = l->op, .filled = member_filled(m),
                     .full = (1u << p->to) - (1u << p->from), .roots = p->shared };
 
     for (int k = 0; k <= p->shards; k++)
@@ -718,73 +777,72 @@ static struct dw all_samples(const struct dense *d, const struct layer *l, const
     return g;
 }
 
-/* The part of the one in `place`: gradient and update, all members. */
-static void make_part(const struct dense *d, const struct layer *l, struct member *m, int place,
-                      float *give)
+/* A piece of a part: gradient and update. */
+static void make_part(const struct dense *d, const struct layer *l, struct member *m,
+                      const struct split_work *work)
 {
-    const struct plan *p = m->plan;
+    const struct split_part *old = &work->old, *new = &work->new;
+    const long below = (work->from - new->from) * new->ld;
     struct dw g = all_samples(d, l, m);
-    long o0, o1, from, to;
 
-    share_part(p, place, l->op, OUT_TILE, &o0, &o1);
     g.apply = apply_begin(m, l->w);
     g.roots = false;
-    g.from = (int)o0;
-    g.to = (int)o1;
-    g.give = give;
-    member_part(m, l->ip, PANEL, &from, &to);
-    for (long k = from; k < to && o0 < o1; k += PANEL)
-        dw_panel(p, d->panel + m->id * d->NS * PANEL, &g, k, k + PANEL < to ? k + PANEL : to);
-    /* What pads a row stays zero, and the others update all of it. */
-    for (long o = o0; o < o1 && give && m->id == 0; o++)
-        memset(give + o * l->ld + l->ip, 0, (size_t)(l->ld - l->ip) * sizeof *give);
+    g.from = (int)work->from;
+    g.to = (int)work->to;
+    g.ld = new->ld;
+    g.ahead = work->down ? -PANEL : PANEL;
+    g.give_ld = l->ld;
+    g.give = work->give ? work->give + (work->from - new->from) * l->ld : NULL;
+    g.old_w = old->w + below;
+    g.apply.w = new->w + below;
+    for (int i = 0; i < g.apply.o->states; i++) {
+        g.old_s[i] = old->state[i] + below;
+        g.apply.s[i] = new->state[i] + below;
+    }
+    for (long i = work->done; i < work->panels && g.from < g.to; i++) {
+        const long k = (work->down ? work->panels - 1 - i : i) * PANEL;
+        dw_panel(m->plan, d->panel + m->id * d->NS * PANEL, &g, k,
+                 k + PANEL < l->ip ? k + PANEL : l->ip);
+        split_panel_done(work, i + 1);
+    }
+    if (g.from == g.to)
+        split_panel_done(work, work->panels);
 }
 
 static void reduced(struct stage *s, struct member *m)
 {
     const struct dense *d = s->own;
-    int self, places = share_places(m->plan, &self);
-    long o0, o1;
 
     for (int i = d->n - 1; i >= 0; i--) {
         const struct layer *l = &d->layer[i];
         if (!l->split)
             continue;
-        make_part(d, l, m, self, places > 1 ? share_own_board(m->plan) + l->dw_board : NULL);
-        share_part(m->plan, self, l->op, OUT_TILE, &o0, &o1);
-        if (places > 1)
-            member_post(m, l->dw_board + o0 * l->ld, (o1 - o0) * l->ld);
+        const struct split_work work = member_begin_part(m, l->w);
+        make_part(d, l, m, &work);
+        member_give_part(m, l->w);
     }
 }
 
 static void settled(struct stage *s, struct member *m)
 {
     const struct dense *d = s->own;
-    const struct plan *p = m->plan;
-    int self, places = share_places(p, &self);
-    long o0, o1;
+    int self, places = share_places(m->plan, &self);
 
     for (int i = d->n - 1; i >= 0; i--) {
         const struct layer *l = &d->layer[i];
         if (!l->split)
             continue;
-        uint64_t here = places > 1 ? member_wait(m) : 0, made = UINT64_C(1) << self;
-        for (int k = (self + 1) % places; k != self; k = (k + 1) % places) {
-            share_part(p, k, l->op, OUT_TILE, &o0, &o1);
-            if (here >> k & 1) {
-                member_update(m, l->w, o0 * l->ld, o1 * l->ld,
-                              share_board(p, k) + l->dw_board + o0 * l->ld);
-                continue;
-            }
-            make_part(d, l, m, k, NULL);
-            made |= UINT64_C(1) << k;
-        }
-        member_barrier(m);
+        const uint64_t here = member_take_parts(m, l->w);
         for (int k = 0; k < places; k++) {
-            share_part(p, k, l->op, OUT_TILE, &o0, &o1);
-            if (made >> k & 1)
-                member_hash(m, l->w, o0 * l->ld, o1 * l->ld);
+            if (k == self || here >> k & 1)
+                continue;
+            const int n = member_miss_part(m, l->w, k);
+            for (int j = 0; j < n; j++) {
+                const struct split_work work = member_rest(m, l->w, k, j);
+                make_part(d, l, m, &work);
+            }
         }
+        member_settle_parts(m, l->w, here);
     }
 }
 

@@ -159,6 +159,14 @@ const float *mesh_board_of(const struct mesh *m, int place)
     return (const float *)((const char *)m->place[place].region + region_board(m->config.floats));
 }
 
+bool mesh_is_near(const struct mesh *m, int place, bool *far)
+{
+    const struct link *l = m->place[place].link;
+
+    *far |= l && l->they_read_tcp;
+    return !l || !l->we_read_tcp;
+}
+
 uint64_t mesh_bytes_sent(const struct mesh *m)
 {
     return atomic_load(&m->bytes_sent);

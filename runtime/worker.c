@@ -408,7 +408,8 @@ static void take_share(struct turn *t)
             share.root[side][r] = mesh_root(t->w->mesh, side, r);
     for (int i = 0; i < t->n; i++)
         share.place[i] = (struct plan_place){ t->peer[i].from, t->peer[i].to,
-                                              mesh_board_of(t->w->mesh, i) };
+                                              mesh_board_of(t->w->mesh, i),
+                                              mesh_is_near(t->w->mesh, i, &share.far) };
     plan_set_share(trainer_plan(t->w->trainer), &share);
     trainer_set_tester(t->w->trainer, test, t);
     t->told = false;
@@ -444,6 +445,7 @@ static int take_turn(struct turn *t, struct err *err)
     struct worker *w = t->w;
     struct fit_result fit;
 
+    plan_collect(trainer_plan(w->trainer));     /* while nobody writes for this generation yet */
     int rc = get_ready(t, err);
     if (rc == 0)
         rc = wait_go(t, err);
