@@ -334,8 +334,8 @@ int share_roots(int shards, int from, int to, int first[SHARE_ROOTS], int width[
  * memory behind root[] stays the caller's; it is zeroed here, so nobody may be reading it for a
  * step that could still count. */
 void plan_set_share(struct plan *p, const struct plan_share *share);
-/* Between runs: brings in what is on boards, which must happen before others, or a plan_set_share, may
- * write to them for something else. */
+/* Between runs: brings in what is on boards; before others, or a plan_set_share, may write to them
+ * for something else. */
 void plan_collect(struct plan *p);
 /* True after plan_train when a hook abandoned a step; that step has changed nothing. */
 bool plan_abandoned(const struct plan *p);
@@ -439,16 +439,16 @@ struct split_part split_now(const struct plan *p, const struct param *q, int pla
 /* The place whose part a row is in. */
 int split_owner(const struct plan *p, const struct param *q, long row);
 
-/* A member's share in the update of a part: rows [from, to), panel by panel, the last column's first
- * where it goes down. `old` and `new` may be the same memory; else each panel is told when it is
- * done, before the next one is begun. */
+/* A member's share in the update of a part: rows [from, to), panel by panel, the last columns first
+ * where it goes down. `old` and `new` may be the same memory; else it is told of each panel that it
+ * is done, before the next one is begun. */
 struct split_work {
     struct split_part old, new;
     long from, to;
     long panels, done;          /* done: as many are, already */
     bool down;
-    float *give;                /* where the gradient of the part's first row goes besides, rows as the
-                                 * plan has them; NULL: nobody wants it */
+    float *give;                /* where the gradient of the part goes besides, laid out as the
+                                 * plan's own memory is; NULL: nobody wants it */
     _Atomic uint64_t *mark;
     uint64_t step;
 };

@@ -238,8 +238,8 @@ static void reduce(const struct member *m)
     own->n_segments = 1;
 }
 
-/* Member 0: whether all plans that are near have the reduce. None of them gives the step up then, or
- * goes back to what was before it. */
+/* Member 0: whether all plans that are near have the reduce. None of them gives the step up then,
+ * or goes back to what was before it. */
 static bool confirm(struct plan *p)
 {
     const struct plan_share *s = &p->own->share;

@@ -18,8 +18,8 @@
  * rest. What the mark says is read before and after; a maker that only was slow is done soon.
  *
  * Old values must not be used up while somebody could still give the step up and go on from them.
- * So those who are near tell each other, after the reduce, that they have it (share_reduce); without
- * everybody's word, parts are updated in the plan's own memory.
+ * So those who are near tell each other, after the reduce, that they have it (share_reduce);
+ * without everybody's word, parts are updated in the plan's own memory.
  *
  * A generation begins with everything in the plan's own memory, and ends by bringing it back there
  * (plan_collect), before anybody writes to a board for the next one.
@@ -33,7 +33,7 @@ enum { LINE = 16 };             /* floats */
 /* On a board: how far a member of its plan is with its rows of a part. */
 struct mark {
     _Atomic uint64_t at;        /* the step (32 bits), panels done */
-    uint64_t threads;           /* of the plan; in the first mark */
+    _Atomic uint64_t threads;   /* of the plan; in the first mark */
     char gap[48];
 };
 _Static_assert(sizeof(struct mark) == LINE * sizeof(float), "a mark is a line");
@@ -108,7 +108,14 @@ static uint64_t mark_of(const struct plan *p, long panels)
     return (uint64_t)(p->own->turn & UINT32_MAX) << 32 | (uint64_t)panels;
 }
 
-/* Panels that member i of the plan in `place` has done in this step. */
+/* Members of the plan whose marks these are. */
+static int makers_of(const struct mark *mark)
+{
+    uint64_t n = atomic_load_explicit(&mark->threads, memory_order_relaxed);
+    return n < TEAM_MAX ? (int)n : TEAM_MAX;
+}
+
+/* Panels that the member whose mark it is has done in this step. */
 static long panels_done(const struct plan *p, const struct mark *mark)
 {
     uint64_t at = atomic_load_explicit(&mark->at, memory_order_acquire);
@@ -182,7 +189,7 @@ struct split_work member_begin_part(struct member *m, struct param *q)
         return work;
     struct mark *mark = marks_of(p, q, self);
     if (m->id == 0)
-        mark->threads = (uint64_t)m->count;
+        atomic_store_explicit(&mark->threads, (uint64_t)m->count, memory_order_relaxed);
     work.mark = &mark[m->id].at;
     work.step = mark_of(p, 0);
     split_panel_done(&work, 0);
@@ -240,7 +247,7 @@ void member_give_part(struct member *m, struct param *q)
 static bool is_whole(const struct plan *p, const struct param *q, int place)
 {
     const struct mark *mark = marks_of(p, q, place);
-    const int n = mark->threads > TEAM_MAX ? 0 : (int)mark->threads;
+    const int n = makers_of(mark);
     bool whole = n > 0;
 
     for (int i = 0; i < n; i++)
@@ -271,7 +278,7 @@ uint64_t member_take_parts(struct member *m, struct param *q)
     return here;
 }
 
-/* Part `place` as far as it is made, to the plan's own memory; rest[] says what is missing. Member 0.
+/* Member 0: part `place` as far as it is made, to the plan's own memory; `rest` says what is missing.
  * Its maker may be at work: then once more. */
 static void take_rest(struct plan *p, struct param *q, int place)
 {
@@ -287,7 +294,7 @@ static void take_rest(struct plan *p, struct param *q, int place)
     rest->done[0] = 0;
     if (q->split->side[place] == SPLIT_OWN)     /* and so are its old values */
         return;
-    rest->n = mark->threads > TEAM_MAX ? 0 : (int)mark->threads;
+    rest->n = makers_of(mark);
     do {
         same = true;
         for (int i = 0; i < rest->n; i++)

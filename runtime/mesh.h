@@ -117,8 +117,8 @@ int mesh_reduce(struct mesh *m, unsigned filled, const struct grad_segment **out
  * generation as we have. Boards stay where they are until the next generation is entered. */
 float *mesh_board(struct mesh *m);
 const float *mesh_board_of(const struct mesh *m, int place);
-/* The board of `place` is its own memory, and stays readable here until the next generation whatever
- * becomes of it. Sets *far when it does not read ours so. */
+/* The board of `place` is its own memory, and stays readable here until the next generation,
+ * whatever becomes of it. Sets *far when it does not read ours so. */
 bool mesh_is_near(const struct mesh *m, int place, bool *far);
 int mesh_post(struct mesh *m, long from, long n, struct err *err);
 int mesh_wait_for(struct mesh *m, int place, struct err *err);

@@ -297,8 +297,8 @@ static void see_board(struct worker *w, int place)
     memcpy(w->seen[place], of->board, (size_t)of->s->plan->board_floats * sizeof(float));
 }
 
-/* The part of the one in `place` as it would be seen had that one died on the way: each of its members
- * has done some panels. */
+/* The part of the one in `place` as it would be seen had that one died on the way: each of its
+ * members has done some panels. */
 static void see_torn(struct worker *w, int place, const struct param *q)
 {
     const struct split *s = q->split;
@@ -364,11 +364,14 @@ static int wait_for(void *arg, int place)
         sched_yield();
     if (!w->job->torn || !w->given)
         return 0;
-    if (!lost)
-        see_board(w, place);
-    for (int i = 0; i < p->n_params && lost; i++)
-        if (p->param[i]->split)
+    for (int i = 0; i < p->n_params; i++) {
+        const struct split *s = p->param[i]->split;
+        if (s && lost)
             see_torn(w, place, p->param[i]);
+        else if (s)
+            memcpy(w->seen[place] + s->at, other->board + s->at,
+                   (size_t)(s->marks + TEAM_MAX * 16 - s->at) * sizeof(float));
+    }
     return lost;
 }
 
