@@ -28,9 +28,9 @@ enum { PANEL = 32 };            /* input columns a member takes at once */
 enum { OUT_TILE = 8 };          /* outputs are padded to it */
 /* Inputs a forward block takes: 32 samples of them are 26 KB and stay in L1 beside the weights. */
 enum { BLOCK = 208 };
-/* Outputs that the input's gradient takes at once where no dw runs beside it: the next ones' weights
- * are asked for meanwhile. */
-enum { DX_ROWS = 64 };
+/* Outputs that the input's gradient takes at once where no dw runs beside it: the next ones'
+ * weights are asked for meanwhile. */
+enum { DX_ROWS = 256 };
 /* What a layer's gradient is, at least, to be split: so many floats, and so many times the inputs
  * and deltas of a batch. Below that the exchange costs more than it saves. */
 enum { SPLIT_FLOATS = 1 << 16, SPLIT_TIMES = 4 };
@@ -456,13 +456,8 @@ INLINE void dw_prefetch(const int nv, const enum put put, const struct dw *g, in
         prefetch_tile(nv, g, g->apply.keep + soon, true);
         return;
     }
-    if (put == PUT_MOVE)
-        prefetch_tile(nv, g, g->apply.w + soon, true);
-    for (int s = 0; s < g->apply.o->states; s++) {
-        if (put == PUT_MOVE)
-            prefetch_tile(nv, g, g->old_s[s] + soon, false);
-        prefetch_tile(nv, g, g->apply.s[s] + soon, true);
-    }
+    for (int s = 0; s < g->apply.o->states; s++)
+        prefetch_tile(nv, g, (put == PUT_MOVE ? g->old_s[s] : g->apply.s[s]) + soon, true);
 }
 
 /* SGD with momentum, not by apply16: a call of optim16, even one that never comes, would push the
