@@ -22,10 +22,11 @@
 
 /* Lines of metrics by default: one for so many steps. */
 enum { LOG_EVERY = 100 };
+enum { BEAT_MS = 100, BEAT_LEAST = 10, BEAT_MOST = 60000 };
 
 struct args {
     const char *out, *device, *workers, *listen, *python;
-    long threads, log_every, max_restarts;
+    long threads, log_every, max_restarts, beat;
     int json, dry_run, resume, quiet, tls;
     struct option_list set;
 };
@@ -41,6 +42,8 @@ static const struct option options[] = {
       OPTION_TEXT, offsetof(struct args, listen) },
     { "tls", 0, NULL, "encrypt what the processes of the job say to each other (TLS 1.3, keyed by "
       "the job's token)", OPTION_FLAG, offsetof(struct args, tls) },
+    { "beat", 0, "MS", "a worker that is silent for five of them is left out (default: 100)",
+      OPTION_INT, offsetof(struct args, beat) },
     { "python", 0, "FILE", "run a distributed Python program of your own in place of SPEC; what is "
       "after -- is for it", OPTION_TEXT, offsetof(struct args, python) },
     { "max-restarts", 0, "N", "start a program of your own again so many times (default: 3)",
@@ -200,6 +203,9 @@ static int check_args(const struct args *a, struct err *err)
                        "auto or cpu)", a->device);
     if (a->log_every < 1)
         return err_set(err, ERR_INVALID, "--log-every wants a number from 1");
+    if (a->beat < BEAT_LEAST || a->beat > BEAT_MOST)
+        return err_set(err, ERR_INVALID, "--beat wants milliseconds from %d to %d", BEAT_LEAST,
+                       BEAT_MOST);
     if (a->threads < 0 || a->threads > TEAM_MAX)
         return err_set(err, ERR_INVALID, "--threads wants a number from 0 to %d", TEAM_MAX);
     if (a->resume && !a->out)
@@ -354,7 +360,7 @@ static int coordinate(void *arg, const struct job_desk *desk, struct err *err)
         coordinator_stop();
     struct coordinator_config config = { .token = desk->token, .listener = desk->listener,
                                          .address = desk->address, .min = j->min, .max = j->max,
-                                         .beat_ms = 100, .handler = on_event,
+                                         .beat_ms = (int)j->args->beat, .handler = on_event,
                                          .over = desk->over };
     if (rundir_open(j->dir, true, &dir, &config.logged, &config.tested, &checkpoint, err) < 0 ||
         (checkpoint && trainer_load(t, checkpoint, err) < 0))
@@ -475,7 +481,7 @@ static int run_program(struct cli *c, const struct args *a, const struct job_spe
 
 static int run(struct cli *c, int argc, char **argv, struct err *err)
 {
-    struct args a = { .log_every = LOG_EVERY, .max_restarts = MAX_RESTARTS };
+    struct args a = { .log_every = LOG_EVERY, .max_restarts = MAX_RESTARTS, .beat = BEAT_MS };
     OWN(job_spec) spec = NULL;
     int dashes = 0;
 

@@ -67,7 +67,6 @@ struct tensor {
     float *data;                /* (N, H, W, Cp) */
     float *grad;                /* the same; NULL when nobody needs it */
     long replica;               /* floats from a member's copy to the next; 0: one, shared */
-    int grad_writers;           /* stages that add to grad; see stage_grad_first */
     struct dots *dots;          /* NULL: not offered */
 };
 

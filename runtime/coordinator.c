@@ -25,6 +25,7 @@
 
 enum {
     SILENT_BEATS = 5,
+    POLL_MS = 26,               /* how late the clock may be looked at; a quarter of a short beat */
     STRANGER_SECONDS = 2,       /* to prove knowledge of the token and say who one is */
     FILES_KEPT = 8,             /* descriptors that are never a caller's: to store what there is */
 };
@@ -611,7 +612,7 @@ static int loop(struct coordinator *c, struct err *err)
     double beat_at = 0, stop_at = 0;
 
     while (!c->ended && c->failed.code == ERR_OK) {
-        callers_poll(c, (int)(c->beat * 1e3 / 4) + 1);
+        callers_poll(c, c->beat < 0.1 ? (int)(c->beat * 1e3 / 4) + 1 : POLL_MS);
         double now = clock_seconds();
         judge_suspects(c, now);
         judge_silence(c, now);

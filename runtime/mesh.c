@@ -61,8 +61,7 @@ int mesh_new(const struct mesh_config *c, struct mesh **out, struct err *err)
     m->shape = (struct region_shape){ c->floats, c->board };
     m->config.token = m->token = strdup(c->token);
     m->config.host = m->host = strdup(c->host);
-    if (m->config.beat_ms <= 0)
-        m->config.beat_ms = 100;
+    m->beat_ms = c->beat_ms > 0 ? c->beat_ms : 100;
     m->cores = cores();
     measure_links(m);
     if (!m->token || !m->host)
@@ -165,6 +164,11 @@ bool mesh_is_near(const struct mesh *m, int place, bool *far)
 
     *far |= l && l->they_read_tcp;
     return !l || !l->we_read_tcp;
+}
+
+void mesh_set_beat(struct mesh *m, int ms)
+{
+    atomic_store(&m->beat_ms, ms);
 }
 
 uint64_t mesh_bytes_sent(const struct mesh *m)
@@ -437,7 +441,7 @@ static enum found find_link(struct mesh *m, int i, int timeout_ms, struct err *e
         p->missing_since = clock_seconds();
     /* It may call again, if it finds the same end of the link; a dead one does not. */
     if (i < m->self || (p->missing_since && clock_seconds() - p->missing_since >
-                                                1e-3 * MESH_SILENT * m->config.beat_ms)) {
+                                                1e-3 * MESH_SILENT * m->beat_ms)) {
         if (dead)
             err_set(err, ERR_AGAIN, "%s", dead->why.text);
         else

@@ -76,6 +76,8 @@ int mesh_new(const struct mesh_config *c, struct mesh **out, struct err *err);
 void mesh_free(struct mesh *m);
 OWN_DEFINE(mesh)
 const char *mesh_address(const struct mesh *m);         /* of the listener */
+/* In place of the config's, for links to come. Any thread. */
+void mesh_set_beat(struct mesh *m, int ms);
 
 /* Enters a generation, greater than any before: links to all peers (the later in the list calls the
  * earlier), kept from the generation before where both stayed; links to others are closed. `self`

@@ -246,6 +246,7 @@ struct mesh {
     uint64_t rate;              /* bytes a second and link; 0: no limit (for bench/) */
     bool late;                  /* nothing is shown (for bench/) */
     _Atomic uint64_t id;        /* our own; 0: not known yet */
+    _Atomic int beat_ms;
 
     pthread_mutex_t lock;
     pthread_cond_t changed;     /* a link's state, an arrival */

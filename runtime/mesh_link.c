@@ -133,7 +133,7 @@ static bool has_beat(const struct link *l)
 /* What has come, at most n bytes. Where there are beats: 0 when nothing came for one. */
 static ssize_t receive_some(struct link *l, void *to, size_t n, struct err *err)
 {
-    const int beat_ms = l->mesh->config.beat_ms;
+    const int beat_ms = l->mesh->beat_ms;
     ssize_t got = recv(l->fd, to, n, 0);
     const int why = errno;
 
@@ -443,7 +443,7 @@ static void *run_link(void *arg)
         pthread_mutex_unlock(&m->lock);
         atomic_store(&l->sent_ms, mesh_now_ms());
         link_tune(l);
-        const int ms = m->config.beat_ms;
+        const int ms = m->beat_ms;
         struct timeval beat_time = { ms / 1000, ms % 1000 * 1000 };
         if (has_beat(l))
             setsockopt(l->fd, SOL_SOCKET, SO_RCVTIMEO, &beat_time, sizeof beat_time);

@@ -71,10 +71,10 @@ static int push_all(struct link *l, uint64_t generation, struct iovec *v, int n,
 
     while ((rc = wire_push(l->fd, &v, &n)) == 0) {
         struct pollfd p = { l->fd, POLLOUT, 0 };
-        if (poll(&p, 1, m->config.beat_ms) > 0) {
+        if (poll(&p, 1, m->beat_ms) > 0) {
             since = mesh_now_ms();
         } else {
-            int64_t beats = (mesh_now_ms() - since) / m->config.beat_ms;
+            int64_t beats = (mesh_now_ms() - since) / m->beat_ms;
             if (beats >= 2 * MESH_SILENT || (beats >= 2 && over(l, generation)))
                 break;
         }

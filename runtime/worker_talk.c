@@ -237,6 +237,9 @@ static int call(struct worker *w, int *out_fd, int *out_beat_ms, struct err *err
     if (fenced)
         mesh_abort(w->mesh, fenced);
     *out_beat_ms = (int)whole_of(doc, "beat_ms");
+    if (*out_beat_ms < 1)
+        return err_set(err, ERR_IO, "%s does not speak as a coordinator", w->config->join);
+    mesh_set_beat(w->mesh, *out_beat_ms);
     *out_fd = fd;
     fd = -1;
     return 0;

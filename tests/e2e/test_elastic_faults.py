@@ -85,6 +85,20 @@ def test_a_worker_that_sleeps_is_fenced_off_and_comes_back(job_of, lenet, alone)
     assert chain(job.out) == alone.chain(lenet, LONG)
 
 
+def test_with_a_slow_beat_a_short_sleep_is_waited_for(job_of, lenet, alone):
+    job = job_of(2, "--beat", "10000", changes=LONG)
+    job.wait_team(2)
+    stop_and_go(job.pids()[1], 1.5)     # 15 beats of the usual length
+    assert job.digest() == alone(lenet, LONG)
+    assert not job.history("lost") and len(job.history("join")) == 2
+
+
+def test_a_beat_that_cannot_be_is_refused(muster, lenet, tmp_path):
+    done = muster("train", lenet, "--workers", "2", "--beat", "5", "--out", tmp_path / "run",
+                  check=False)
+    assert done.returncode == 2 and "--beat wants milliseconds" in one_sentence(done.stderr)
+
+
 def test_a_killed_coordinator_is_replaced_and_nobody_starts_over(job_of, lenet, alone):
     job = job_of("2..3", changes=LONG)
     job.wait_team(3)
