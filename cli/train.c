@@ -110,6 +110,7 @@ struct teller {
     double drawn;               /* time of the last progress line */
     bool line;                  /* a progress line is on the screen */
     double loss;                /* smoothed, for the eye */
+    bool has_loss;
 };
 
 static void clear_line(struct teller *w)
@@ -138,9 +139,11 @@ static void draw_progress(struct teller *w, struct trainer *t, const struct trai
 
 static void smooth_loss(struct teller *w, const struct train_event *e)
 {
-    for (long i = 0; i < e->n_results; i++)
-        w->loss = e->results[i].step == 0 ? e->results[i].loss
-                                          : w->loss + 0.01 * (e->results[i].loss - w->loss);
+    for (long i = 0; i < e->n_results; i++) {
+        w->loss = w->has_loss ? w->loss + 0.01 * (e->results[i].loss - w->loss)
+                              : e->results[i].loss;
+        w->has_loss = true;
+    }
 }
 
 static void print_json(const struct teller *w, const struct train_event *e)

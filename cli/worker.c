@@ -68,12 +68,17 @@ static int run(struct cli *c, int argc, char **argv, struct err *err)
                : worker_fetch_spec(a.join, token, &spec, err) < 0)
         return -(int)err->code;
     struct parts parts = { 0 };
+    bool sent_away = false;
     const struct worker_config config = { .join = a.join, .listen = a.listen, .token = token,
                                           .spec = spec, .parts = &parts,
-                                          .threads = (int)a.threads, .no_shared_memory = a.tcp };
+                                          .threads = (int)a.threads, .no_shared_memory = a.tcp,
+                                          .sent_away = &sent_away };
     int rc = fetch_missing(spec, a.join, token, &parts, err);
     if (rc == 0)
         rc = worker_run(&config, err);
+    if (rc == 0 && sent_away && !own)
+        fprintf(stderr, "muster: left the job: it has as many workers as it is to have (muster "
+                "resize gives it more)\n");
     parts_done(&parts);
     return rc;
 }

@@ -556,10 +556,13 @@ void trainer_mark(const struct trainer *t, char out[SHA256_HEX])
 int trainer_save(const struct trainer *t, const char *path, struct err *err)
 {
     OWN_JSON json_t *notes = json_object();
-    char mark[SHA256_HEX];
+    char mark[SHA256_HEX], data[65];
+    struct err gone;            /* a file that has gone by now is no reason not to save */
 
     trainer_mark(t, mark);
     json_object_set_new(notes, "spec", json_string(mark));
+    if (dataset_digest(t->data, data, &gone) == 0)
+        json_object_set_new(notes, "data", json_string(data));
     note(notes, "step", "%ld", t->at.step);
     note(notes, "epoch", "%d", t->at.epoch);
     note(notes, "done", "%ld", t->at.done);
@@ -588,6 +591,23 @@ static int read_note(const struct safetensors *s, const char *key, const char *p
     if (*end)
         return err_set(err, ERR_INVALID, "%s: damaged note \"%s\"", path, key);
     return 0;
+}
+
+/* The data that a checkpoint was made from is the data there is; one of old may not know. */
+static int check_data(const struct trainer *t, const struct safetensors *s, const char *path,
+                      struct err *err)
+{
+    const char *theirs = safetensors_note(s, "data");
+    char data[65];
+
+    if (!theirs)
+        return 0;
+    if (dataset_digest(t->data, data, err) < 0)
+        return -(int)err->code;
+    if (strcmp(theirs, data) == 0)
+        return 0;
+    return err_set(err, ERR_CONFLICT, "%s: was made from other training data than there is now "
+                   "(put the files back as they were, or start a new run)", path);
 }
 
 int trainer_load(struct trainer *t, const char *path, struct err *err)
@@ -619,6 +639,8 @@ int trainer_load(struct trainer *t, const char *path, struct err *err)
     if (!theirs || strcmp(theirs, mark) != 0)
         return err_set(err, ERR_CONFLICT, "%s: was made by another spec; only epochs may differ "
                        "(resume with the spec and --set of the run, or start a new one)", path);
+    if (check_data(t, s, path, err) < 0)
+        return -(int)err->code;
     t->at.step = (long)step;
     t->at.epoch = (int)epoch;
     t->at.done = (long)done;

@@ -451,8 +451,8 @@ static int hear(struct tunnel *t)
         return plain == 0;
     /* A REFUSED is from one that uses TLS and did not hear us in time: it is to be called again. */
     if (t->cipher_in.at[6] != WIRE_REFUSED)
-        explain(t, ERR_INVALID, " does not use TLS (call it without tls:, or start its job with "
-                                "--tls)");
+        explain(t, ERR_INVALID, " does not use TLS (it is another's, or its job was started "
+                                "without --tls: then call it without tls:)");
     return -1;
 }
 

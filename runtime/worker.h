@@ -23,6 +23,7 @@ struct worker_config {
     const struct parts *parts;          /* files that it reads by part; NULL: none */
     int threads;
     bool no_shared_memory;
+    bool *sent_away;            /* set when the job has enough workers; NULL: of no interest */
     int patience_ms;            /* how long a coordinator may be away (default 30 s) */
 };
 

@@ -158,6 +158,8 @@ static int take_message(struct worker *w, const struct wire_header *h, const str
         return buf_ok(&w->loaded, err);
     }
     if (h->kind == WIRE_BYE) {
+        if (w->config->sent_away)
+            *w->config->sent_away = body->n && strcmp(body->data, "resized") == 0;
         say_bye(w, NULL);
         return 0;
     }

@@ -443,7 +443,7 @@ def test_a_wrong_token_is_refused(muster, job_of, lenet, alone):
         assert done.returncode == 3
         assert "token: is not the token of the job at 127." in one_sentence(done.stderr)
     hand = job.join(address=f"tls:{job.address()}")
-    assert hand.end() and "does not use TLS (call it without tls:" in one_sentence(hand.said)
+    assert hand.end() and "does not use TLS (it is another's" in one_sentence(hand.said)
     assert job.digest() == alone(lenet, LENET)
 
 

@@ -91,6 +91,21 @@ def test_best_and_last_checkpoints(muster, root, tmp_path):
                      "step-400.safetensors"]
 
 
+def test_a_run_does_not_go_on_with_other_data(muster, root, data_dir, tmp_path):
+    text = (data_dir / "boston_house_prices.csv").read_text()
+    rows = tmp_path / "rows.csv"
+    words = ["--set", f"data.train.csv={rows}", "--set", "checkpoint={every: 21 steps}"]
+    rows.write_text(text)
+    fit(muster, root, tmp_path / "run", "--set", "epochs=2", *words)
+    rows.write_text(text.replace("24", "25"))
+    for workers in ([], ["--workers", "2"]):
+        done = muster("train", root / "examples/fit-a-line/train.yaml", "--out", tmp_path / "run",
+                      "--set", "epochs=4", *words, *workers, "--resume", check=False)
+        assert done.returncode and "was made from other training data" in done.stderr
+    rows.write_text(text)
+    fit(muster, root, tmp_path / "run", "--set", "epochs=4", *words, "--resume")
+
+
 def test_more_epochs_go_on_from_a_finished_run(muster, root, tmp_path):
     every = ["--set", "checkpoint={every: 21 steps}"]
     fit(muster, root, tmp_path / "short", "--set", "epochs=2", *every)

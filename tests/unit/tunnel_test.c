@@ -338,8 +338,8 @@ static void who_calls_a_plain_listener_by_tls_is_told_of_it(void **state)
     give(in, (char *)head + 5, WIRE_HEADER - 5);
     give(in, nonce, sizeof nonce);
     assert_fails(wire_prove(fd, token, MS, &err), ERR_INVALID);
-    snprintf(want, sizeof want, "%s does not use TLS (call it without tls:, or start its job with "
-             "--tls)", plain);
+    snprintf(want, sizeof want, "%s does not use TLS (it is another's, or its job was started "
+             "without --tls: then call it without tls:)", plain);
     assert_string_equal(err.text, want);
     close(fd);
     close(in);
