@@ -200,6 +200,7 @@ struct plan_place {
     const float *board;
     bool near;                  /* the board is its maker's own memory, and stays readable when the
                                  * maker is gone */
+    bool reader;                /* it reads the own board so; not always both or none of the two */
 };
 
 /* A plan's part in a model that several train: it computes the shards [from, to) of every batch.

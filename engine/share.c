@@ -238,15 +238,15 @@ static void reduce(const struct member *m)
     own->n_segments = 1;
 }
 
-/* Member 0: whether all plans that are near have the reduce. None of them gives the step up then,
- * or goes back to what was before it. */
+/* Member 0: whether all plans that read the own board as memory have the reduce. None of them gives
+ * the step up then, or goes back to what was before it. */
 static bool confirm(struct plan *p)
 {
     const struct plan_share *s = &p->own->share;
     bool sure = s->post(s->arg, 0, 0) == 0;
 
     for (int i = 0; i < s->n_places && sure; i++)
-        sure = i == s->self || !s->place[i].near || s->wait(s->arg, i) == 0;
+        sure = i == s->self || !s->place[i].reader || s->wait(s->arg, i) == 0;
     return sure;
 }
 

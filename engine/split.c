@@ -18,8 +18,8 @@
  * rest. What the mark says is read before and after; a maker that only was slow is done soon.
  *
  * Old values must not be used up while somebody could still give the step up and go on from them.
- * So those who are near tell each other, after the reduce, that they have it (share_reduce);
- * without everybody's word, parts are updated in the plan's own memory.
+ * So all tell each other, after the reduce, that they have it (share_reduce); without the word of
+ * everybody who reads its board, a plan updates its part in its own memory.
  *
  * A generation begins with everything in the plan's own memory, and ends by bringing it back there
  * (plan_collect), before anybody writes to a board for the next one.
@@ -115,17 +115,18 @@ static int makers_of(const struct mark *mark)
     return n < TEAM_MAX ? (int)n : TEAM_MAX;
 }
 
-/* Panels that the member whose mark it is has done in this step. */
-static long panels_done(const struct plan *p, const struct mark *mark)
-{
-    uint64_t at = atomic_load_explicit(&mark->at, memory_order_acquire);
-    return at >> 32 == mark_of(p, 0) >> 32 ? (long)(at & UINT32_MAX) : 0;
-}
-
 static long panels(const struct param *q)
 {
     const struct split_shape *s = &q->split->shape;
     return (s->cols + s->panel - 1) / s->panel;
+}
+
+/* Panels that the member whose mark it is has done in this step. */
+static long panels_done(const struct plan *p, const struct param *q, const struct mark *mark)
+{
+    uint64_t at = atomic_load_explicit(&mark->at, memory_order_acquire);
+    const long done = at >> 32 == mark_of(p, 0) >> 32 ? (long)(at & UINT32_MAX) : 0;
+    return done < panels(q) ? done : panels(q); /* it is another's memory */
 }
 
 /* What of the rows [from, to) of a part the i-th of n members has. */
@@ -251,7 +252,7 @@ static bool is_whole(const struct plan *p, const struct param *q, int place)
     bool whole = n > 0;
 
     for (int i = 0; i < n; i++)
-        whole &= panels_done(p, &mark[i]) == panels(q);
+        whole &= panels_done(p, q, &mark[i]) == panels(q);
     return whole;
 }
 
@@ -298,7 +299,7 @@ static void take_rest(struct plan *p, struct param *q, int place)
     do {
         same = true;
         for (int i = 0; i < rest->n; i++)
-            rest->done[i] = panels_done(p, &mark[i]);
+            rest->done[i] = panels_done(p, q, &mark[i]);
         for (int i = 0; i < rest->n; i++) {
             const long n = rest->done[i] * panel;
             long from, to;
@@ -314,7 +315,7 @@ static void take_rest(struct plan *p, struct param *q, int place)
         }
         atomic_thread_fence(memory_order_acquire);
         for (int i = 0; i < rest->n; i++)
-            same &= panels_done(p, &mark[i]) == rest->done[i];
+            same &= panels_done(p, q, &mark[i]) == rest->done[i];
     } while (!same);
 }
 

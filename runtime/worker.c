@@ -406,10 +406,12 @@ static void take_share(struct turn *t)
     for (int side = 0; side < 2; side++)
         for (int r = 0; r < SHARE_ROOTS; r++)
             share.root[side][r] = mesh_root(t->w->mesh, side, r);
-    for (int i = 0; i < t->n; i++)
+    for (int i = 0; i < t->n; i++) {
+        bool far = false, near = mesh_is_near(t->w->mesh, i, &far);
         share.place[i] = (struct plan_place){ t->peer[i].from, t->peer[i].to,
-                                              mesh_board_of(t->w->mesh, i),
-                                              mesh_is_near(t->w->mesh, i, &share.far) };
+                                              mesh_board_of(t->w->mesh, i), near, !far };
+        share.far |= far;
+    }
     plan_set_share(trainer_plan(t->w->trainer), &share);
     trainer_set_tester(t->w->trainer, test, t);
     t->told = false;

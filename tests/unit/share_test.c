@@ -176,6 +176,8 @@ struct worker {
     long shown_from, shown_calls, shown_wrong;
     long turn;                          /* this step since the shares were set */
     bool given;                         /* a part of this step */
+    unsigned sure_of;                   /* who has this step's reduce, as far as was asked */
+    long unsure;                        /* readers whose word was not waited for */
     pthread_t thread;
     long first_step, steps, done;
     struct step_result result[STEPS_MAX];
@@ -324,6 +326,22 @@ static void see_torn(struct worker *w, int place, const struct param *q)
     }
 }
 
+/* Everybody, nobody, some, or some whom they do not read so themselves: what boards are, jobs take
+ * turns. */
+enum { NEARS = 4 };
+static bool is_near(const struct job *job, int reader, int place)
+{
+    return reader == place || job->near == 0 || (job->near == 2 && (reader + place) % 2) ||
+           (job->near == 3 && reader > place);
+}
+
+/* Whoever reads its board has the reduce before a plan writes there what replaces the old values. */
+static void check_sure(struct worker *w)
+{
+    for (int k = 0; k < w->job->n; k++)
+        w->unsure += k != w->id && is_near(w->job, k, w->id) && !(w->sure_of >> k & 1);
+}
+
 static bool is_part(const struct plan *p, long at)
 {
     for (int i = 0; i < p->n_params; i++)
@@ -340,9 +358,12 @@ static int post(void *arg, long from, long n)
     if (from == 0 && n == 0) {  /* the reduce is done */
         w->turn++;
         w->given = false;
+        w->sure_of = 0;
         for (int k = 0; w->job->torn && k < w->job->n; k++)
             see_board(w, k);
     } else if (is_part(w->s->plan, from)) {
+        if (!w->job->losing)
+            check_sure(w);
         w->given = true;
     } else if (fails(w)) {
         return 1;
@@ -362,6 +383,7 @@ static int wait_for(void *arg, int place)
         return 1;
     while (atomic_load(&other->posts) < k)
         sched_yield();
+    w->sure_of |= 1u << place;
     if (!w->job->torn || !w->given)
         return 0;
     for (int i = 0; i < p->n_params; i++) {
@@ -401,12 +423,6 @@ static void job_run(struct job *job, long first_step, long steps, int fail_at)
         pthread_join(job->worker[i].thread, NULL);
 }
 
-/* Everybody, nobody, or some: what boards are, jobs take turns. */
-static bool is_near(const struct job *job, int reader, int place)
-{
-    return reader == place || job->near == 0 || (job->near == 2 && (reader + place) % 2);
-}
-
 static void set_shares(struct job *job, int active)
 {
     for (int i = 0; i < job->n; i++) {
@@ -426,7 +442,8 @@ static void set_shares(struct job *job, int active)
             share.place[k] = (struct plan_place){ busy ? shards * k / active : shards,
                                                   busy ? shards * (k + 1) / active : shards,
                                                   job->torn && k != i ? w->seen[k] :
-                                                  job->worker[k].board, is_near(job, i, k) };
+                                                  job->worker[k].board, is_near(job, i, k),
+                                                  is_near(job, k, i) };
             share.far |= !is_near(job, k, i);
         }
         w->given = false;
@@ -444,7 +461,7 @@ static struct job *job_new(const struct net *net, int n, int active, bool mixed)
     struct job *job = calloc(1, sizeof *job);
 
     job->n = n;
-    job->near = made++ % 3;
+    job->near = made++ % NEARS;
     pthread_barrier_init(&job->barrier, NULL, (unsigned)n);
     for (int i = 0; i < n; i++) {
         struct worker *w = &job->worker[i];
@@ -530,6 +547,7 @@ static void compare_job(const struct net *net, const struct job *job, const stru
         assert_int_equal(w->done, steps);
         assert_false(w->abandoned);
         assert_int_equal(w->shown_wrong, 0);
+        assert_int_equal(w->unsure, 0);
         compare(net, w->s->plan, alone->plan, i);
         compare_test(w->s, alone);
         for (long k = 0; k < steps; k++) {
@@ -604,12 +622,12 @@ static void large_layers_are_split_and_a_lost_part_is_made_again(void **state)
         struct step_result want[STEPS_MAX];
 
         plan_train(alone->plan, &alone->stretch, 0, steps_of(net), 0, want, NULL, NULL);
-        for (int k = 0; k < 8; k++) {
+        for (int k = 0; k < 2 * (NEARS + 1); k++) {
             const int n = k % 2 ? 7 : 2;
             struct job *job = job_new(net, n, n < 4 ? n : 4, true);
             job->losing = true;
-            job->near = k / 2 % 3;
-            job->torn = k / 2 == 3;
+            job->near = k / 2 % NEARS;
+            job->torn = k / 2 == NEARS;
             set_shares(job, n < 4 ? n : 4);
             split += job->worker[0].s->plan->board_floats > 0;
             job_run(job, 0, steps_of(net), -1);
@@ -618,7 +636,7 @@ static void large_layers_are_split_and_a_lost_part_is_made_again(void **state)
         }
         setting_free(alone);
     }
-    assert_int_equal(split, 8 * 3);     /* where the norm is clipped all gradients are kept */
+    assert_int_equal(split, 2 * (NEARS + 1) * 3);     /* where the norm is clipped all gradients are kept */
 }
 
 /* Whatever call of a hook it is that fails. */
