@@ -206,7 +206,12 @@ void plan_init(struct plan *p)
         struct param *q = p->param[n];
         const struct optim *o = &p->optim[q->group];
         int copies = q->replica ? p->threads : 1;
+        const size_t bytes = (size_t)q->size * sizeof(float);
 
+        /* What pads them too: who read boards that others were writing to may have anything there. */
+        for (int r = 0; r < copies; r++)
+            for (int s = 0; s <= (p->train ? o->states : 0); s++)
+                memset((s ? q->state[s - 1] : q->w) + r * q->replica, 0, bytes);
         for (long i = 0; i < q->count; i++) {
             float value = initial_value(p, q, i);
             long at = stored_index(q, i);

@@ -202,8 +202,10 @@ static void on_test(struct turn *t, const struct train_event *e)
     };
     OWN_BUF state = BUF_INIT;
     struct err err;
+    /* Parts of a state are read from others' boards: by one who was stopped there and left out, what
+     * they have written since. It would still have it when it leads, much later. */
     bool keep = e->best && trainer_spec(w->trainer)->checkpoint_best &&
-                trainer_state_get(w->trainer, &state, &err) == 0;
+                trainer_state_get(w->trainer, &state, &err) == 0 && mesh_intact(w->mesh);
 
     memcpy(test.value, e->test->value, sizeof test.value);
     pthread_mutex_lock(&w->lock);

@@ -703,6 +703,30 @@ static void a_newcomer_goes_on_from_a_copy_of_the_state(void **state)
     }
 }
 
+/* A worker that was left out may have copied anything from boards, and starts over. */
+static void a_plan_that_starts_over_has_nothing_left(void **state)
+{
+    (void)state;
+    fill_data();
+    for (int i = 0; i < NETS; i++) {
+        struct setting *old = setting_new(&nets[i], "avx512", true, nets[i].threads);
+        struct setting *new = setting_new(&nets[i], "avx512", true, nets[i].threads);
+        const size_t bytes = plan_state_bytes(new->plan);
+        void *x = malloc(bytes), *y = malloc(bytes);
+
+        memset(x, 0x7f, bytes);
+        plan_state_set(old->plan, x);
+        plan_init(old->plan);
+        plan_state_get(old->plan, x);
+        plan_state_get(new->plan, y);
+        assert_memory_equal(x, y, bytes);
+        free(x);
+        free(y);
+        setting_free(old);
+        setting_free(new);
+    }
+}
+
 static void roots_are_the_largest_complete_subtrees(void **state)
 {
     (void)state;
@@ -724,4 +748,4 @@ static void roots_are_the_largest_complete_subtrees(void **state)
 CHECK_MAIN(roots_are_the_largest_complete_subtrees, any_split_of_the_shards_makes_the_same_bits,
            instruction_sets_may_differ_and_workers_may_stand_by,
            large_layers_are_split_and_a_lost_part_is_made_again, an_abandoned_step_changes_nothing,
-           a_newcomer_goes_on_from_a_copy_of_the_state)
+           a_newcomer_goes_on_from_a_copy_of_the_state, a_plan_that_starts_over_has_nothing_left)
