@@ -112,7 +112,7 @@ static uint64_t mark_of(const struct plan *p, long panels)
 static int makers_of(const struct mark *mark)
 {
     uint64_t n = atomic_load_explicit(&mark->threads, memory_order_relaxed);
-    return n < TEAM_MAX ? (int)n : TEAM_MAX;
+    return n < 1 ? 1 : n < TEAM_MAX ? (int)n : TEAM_MAX;
 }
 
 static long panels(const struct param *q)
@@ -249,7 +249,7 @@ static bool is_whole(const struct plan *p, const struct param *q, int place)
 {
     const struct mark *mark = marks_of(p, q, place);
     const int n = makers_of(mark);
-    bool whole = n > 0;
+    bool whole = true;
 
     for (int i = 0; i < n; i++)
         whole &= panels_done(p, q, &mark[i]) == panels(q);
