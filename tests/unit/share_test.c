@@ -623,20 +623,24 @@ static void large_layers_are_split_and_a_lost_part_is_made_again(void **state)
 
         plan_train(alone->plan, &alone->stretch, 0, steps_of(net), 0, want, NULL, NULL);
         for (int k = 0; k < 2 * (NEARS + 1); k++) {
-            const int n = k % 2 ? 7 : 2;
+            const int n = k % 2 ? 5 : 2;
             struct job *job = job_new(net, n, n < 4 ? n : 4, true);
             job->losing = true;
             job->near = k / 2 % NEARS;
             job->torn = k / 2 == NEARS;
             set_shares(job, n < 4 ? n : 4);
-            split += job->worker[0].s->plan->board_floats > 0;
+            const bool has_parts = job->worker[0].s->plan->board_floats > 0;
+            split += has_parts;
             job_run(job, 0, steps_of(net), -1);
             compare_job(net, job, alone, want, steps_of(net));
             job_free(job);
+            if (!has_parts)
+                break;
         }
         setting_free(alone);
     }
-    assert_int_equal(split, 2 * (NEARS + 1) * 3);     /* where the norm is clipped all gradients are kept */
+    /* Where the norm is clipped all gradients are kept. */
+    assert_int_equal(split, 2 * (NEARS + 1) * 3);
 }
 
 /* Whatever call of a hook it is that fails. */
