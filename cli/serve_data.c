@@ -184,7 +184,7 @@ static int copy_file(const char *from, const char *to, mode_t mode, struct err *
     OWN_FD int out = open(to, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, mode);
     if (out < 0)
         return err_set(err, ERR_IO, "cannot write %s: %s", to, strerror(errno));
-    if (copy_data(in, out) < 0 || fsync(out) < 0)
+    if (fchmod(out, mode) < 0 || copy_data(in, out) < 0 || fsync(out) < 0)
         return err_set(err, ERR_IO, "cannot copy %s to %s: %s", from, to, strerror(errno));
     return 0;
 }
@@ -303,8 +303,10 @@ int serve_backup(const char *dir, const char *to, struct err *err)
         return -(int)err->code;
     OWN(store) store = s.store;
     (void)store;                /* closed at the end */
+    umask(077);                 /* the database and what it names are its owner's alone */
     if (make_empty(to, err) < 0 || copy_snapshot(&s, dir, to, &c, err) < 0)
         return -(int)err->code;
+    /* Not secrets.key: a backup alone must not give secrets away (server/vault.h). */
     static const char *const files[] = { "token", "runtimes.yaml", NULL };
     for (int i = 0; files[i]; i++) {
         snprintf(from_path, sizeof from_path, "%s/%s", dir, files[i]);
@@ -324,5 +326,8 @@ int serve_backup(const char *dir, const char *to, struct err *err)
         return -(int)err->code;
     printf("%s holds the database, %lld contents, %ld files of jobs and %ld of volumes (muster "
            "serve --data-dir %s goes on from there)\n", to, (long long)c.n, jobs, tree.n, to);
+    snprintf(from_path, sizeof from_path, "%s/secrets.key", dir);
+    if (access(from_path, F_OK) == 0)
+        printf("it does not hold the key of secrets: keep a copy of %s elsewhere\n", from_path);
     return 0;
 }

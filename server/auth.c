@@ -5,7 +5,7 @@
  * the job still runs is asked of the store each time, so that there is nothing to forget at its
  * end.
  */
-#include "server/auth.h"
+#include "server/auth_int.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -14,8 +14,6 @@
 #include <math.h>
 #include <nettle/hmac.h>
 #include <nettle/memops.h>
-#include <pthread.h>
-#include <stdatomic.h>
 #include <string.h>
 #include <sys/random.h>
 #include <sys/stat.h>
@@ -45,16 +43,6 @@ struct holder {
     uint8_t hash[SHA256_BYTES];
     char project[AUTH_NAME];    /* "": the server's own */
     double until;               /* a session's end; 0: a token */
-};
-
-struct auth {
-    struct store *store;
-    char root[AUTH_TOKEN];
-    char *file;
-    pthread_rwlock_t lock;
-    struct holder *holders;     /* tokens, then sessions */
-    size_t n, cap;
-    atomic_uint epoch;
 };
 
 /* ------------------------------------------------------------ tokens as text */
@@ -322,9 +310,10 @@ int auth_new(struct server *s, struct auth **out, struct err *err)
         return err_set(err, ERR_NOMEM, "no memory for tokens");
     pthread_rwlock_init(&a->lock, NULL);
     a->store = s->store;
-    if (open_token_file(a, err) < 0 || store_schema(a->store, "auth", schema, err) < 0
-        || reload(a, err) < 0)
+    if (vault_new(s->data_dir, &a->vault, err) < 0 || open_token_file(a, err) < 0
+        || store_schema(a->store, "auth", schema, err) < 0 || reload(a, err) < 0)
         return -(int)err->code;
+    auth_values_seal(a);
     *out = TAKE(a);
     return 0;
 }
@@ -335,6 +324,7 @@ void auth_free(struct auth *a)
         return;
     free(a->holders);
     free(a->file);
+    vault_free(a->vault);
     free(a);
 }
 
@@ -351,30 +341,15 @@ int auth_name_check(const char *what, const char *name, struct err *err)
                             "digits and '-', a letter first", what, name);
 }
 
-static int value_name_check(const char *name, struct err *err)
-{
-    size_t n = strlen(name);
-    bool ok = n >= 1 && n <= 128;
-
-    for (const char *p = name; *p; p++)
-        ok = ok && (isalnum((unsigned char)*p) || strchr("_-.", *p));
-    return ok ? 0
-              : err_set(err, ERR_INVALID,
-                        "\"%.64s\": a name is up to 128 letters, digits, '_', '-' "
-                        "and '.'",
-                        name);
-}
-
 /* ------------------------------------------------------------ changes */
 
 struct change {
     const char *project, *name, *value;
-    int kind;
     double now;
     int64_t count;
 };
 
-static int need_project(sqlite3 *db, const char *project, struct err *err)
+int auth_need_project(sqlite3 *db, const char *project, struct err *err)
 {
     sqlite3_stmt *st = store_sql(db, "SELECT 1 FROM projects WHERE name = ?", err);
 
@@ -387,7 +362,7 @@ static int need_project(sqlite3 *db, const char *project, struct err *err)
 
 static int find_project(sqlite3 *db, void *arg, struct err *err)
 {
-    return need_project(db, arg, err);
+    return auth_need_project(db, arg, err);
 }
 
 bool auth_project_exists(struct auth *a, const char *project)
@@ -419,7 +394,7 @@ static int remove_project(sqlite3 *db, void *arg, struct err *err)
 {
     const struct change *c = arg;
 
-    if (need_project(db, c->project, err) < 0
+    if (auth_need_project(db, c->project, err) < 0
         || store_run(db, err, "DELETE FROM projects WHERE name = ?", "s", c->project) < 0
         || store_run(db, err, "DELETE FROM tokens WHERE project = ?", "s", c->project) < 0)
         return -(int)err->code;
@@ -441,7 +416,7 @@ static int add_token(sqlite3 *db, void *arg, struct err *err)
 {
     const struct change *c = arg;
 
-    if (need_project(db, c->project, err) < 0)
+    if (auth_need_project(db, c->project, err) < 0)
         return -(int)err->code;
     return store_run(db, err, "INSERT INTO tokens VALUES (?, ?, ?, ?)", "sssd", c->value,
                      c->project, c->name, c->now);
@@ -540,65 +515,11 @@ int auth_session_remove(struct auth *a, const char *session, struct err *err)
     return store_write_last(a->store, remove_session, hash, err) < 0 ? -(int)err->code : reload(a, err);
 }
 
-/* ------------------------------------------------------------ values */
-
-static int set_value(sqlite3 *db, void *arg, struct err *err)
-{
-    const struct change *c = arg;
-
-    if (need_project(db, c->project, err) < 0)
-        return -(int)err->code;
-    return store_run(db, err, "INSERT OR REPLACE INTO project_values VALUES (?, ?, ?, ?, ?)",
-                     "isssd", (int64_t)c->kind, c->project, c->name, c->value, c->now);
-}
-
-int auth_value_set(struct auth *a, enum auth_kind kind, const char *project, const char *name,
-                   const char *value, struct err *err)
-{
-    struct change c = { .project = project, .name = name, .value = value, .kind = (int)kind,
-                        .now = clock_wall() };
-
-    if (value_name_check(name, err) < 0)
-        return -(int)err->code;
-    if (strlen(value) > AUTH_VALUE_MAX)
-        return err_set(err, ERR_INVALID, "the value of \"%s\" is longer than %d kB", name,
-                       AUTH_VALUE_MAX >> 10);
-    return store_write(a->store, set_value, &c, err);
-}
-
-static int remove_value(sqlite3 *db, void *arg, struct err *err)
-{
-    struct change *c = arg;
-    int rc = store_run(db, err,
-                       "DELETE FROM project_values WHERE kind = ? AND project = ? AND name = ?",
-                       "iss", (int64_t)c->kind, c->project, c->name);
-    c->count = sqlite3_changes(db);
-    return rc;
-}
-
-static const char *kind_name(enum auth_kind kind)
-{
-    return kind == AUTH_SECRET ? "secret" : "config value";
-}
-
-int auth_value_remove(struct auth *a, enum auth_kind kind, const char *project, const char *name,
-                      struct err *err)
-{
-    struct change c = { .project = project, .name = name, .kind = (int)kind };
-
-    if (store_write_last(a->store, remove_value, &c, err) < 0)
-        return -(int)err->code;
-    return c.count ? 0 : err_set(err, ERR_MISSING, "project \"%s\" has no %s \"%.64s\"", project,
-                                 kind_name(kind), name);
-}
-
 /* ------------------------------------------------------------ lists */
 
 struct listing {
-    const char *project, *name;
-    int kind;
+    const char *project;
     json_t *rows;
-    char *value;
 };
 
 static int list_projects(sqlite3 *db, void *arg, struct err *err)
@@ -629,24 +550,6 @@ static int list_tokens(sqlite3 *db, void *arg, struct err *err)
     return rc;
 }
 
-static int list_values(sqlite3 *db, void *arg, struct err *err)
-{
-    struct listing *l = arg;
-    sqlite3_stmt *st = store_sql(db, "SELECT name, updated, value FROM project_values "
-                                 "WHERE kind = ? AND project = ? ORDER BY name", err);
-    int rc = st ? store_bind(st, err, "is", (int64_t)l->kind, l->project) : -(int)err->code;
-
-    for (rc = rc < 0 ? rc : 1; rc > 0 && (rc = store_step(st, err)) > 0;) {
-        json_t *row = json_pack("{s:s, s:f}", "name", sqlite3_column_text(st, 0), "updated",
-                                sqlite3_column_double(st, 1));
-        if (l->kind == AUTH_CONFIG)
-            json_object_set_new(row, "value",
-                                json_string((const char *)sqlite3_column_text(st, 2)));
-        json_array_append_new(l->rows, row);
-    }
-    return rc;
-}
-
 static int list(struct auth *a, int (*fn)(sqlite3 *, void *, struct err *), struct listing *l,
                 json_t **out, struct err *err)
 {
@@ -669,40 +572,4 @@ int auth_project_list(struct auth *a, json_t **out, struct err *err)
 int auth_token_list(struct auth *a, const char *project, json_t **out, struct err *err)
 {
     return list(a, list_tokens, &(struct listing){ .project = project }, out, err);
-}
-
-int auth_value_list(struct auth *a, enum auth_kind kind, const char *project, json_t **out,
-                    struct err *err)
-{
-    return list(a, list_values, &(struct listing){ .project = project, .kind = (int)kind }, out,
-                err);
-}
-
-static int get_value(sqlite3 *db, void *arg, struct err *err)
-{
-    struct listing *l = arg;
-    sqlite3_stmt *st = store_sql(db, "SELECT value FROM project_values "
-                                 "WHERE kind = ? AND project = ? AND name = ?", err);
-
-    if (!st || store_bind(st, err, "iss", (int64_t)l->kind, l->project, l->name) < 0)
-        return -(int)err->code;
-    int rc = store_step(st, err);
-    if (rc > 0 && !(l->value = strdup((const char *)sqlite3_column_text(st, 0))))
-        return err_set(err, ERR_NOMEM, "no memory for a value");
-    return rc < 0 ? rc : 0;
-}
-
-int auth_value_get(struct auth *a, enum auth_kind kind, const char *project, const char *name,
-                   char **out, struct err *err)
-{
-    struct listing l = { .project = project, .name = name, .kind = (int)kind };
-
-    if (store_read(a->store, get_value, &l, err) < 0)
-        return -(int)err->code;
-    if (!l.value)
-        return err_set(err, ERR_MISSING, "project \"%s\" has no %s \"%.64s\" (muster %s set %s)",
-                       project, kind_name(kind), name, kind == AUTH_SECRET ? "secret" : "config",
-                       name);
-    *out = l.value;
-    return 0;
 }

@@ -11,7 +11,7 @@
  * a session is good in a cookie alone, and nothing else is good there.
  *
  * Values are kept in the database, which only its owner may read: secrets, which no answer ever
- * holds, and config values, which may be read back.
+ * holds and which are encrypted there (server/vault.h), and config values, which may be read back.
  *
  * Threads: any. auth_check takes no lock that is held over a write to the disk; all that change
  * something wait for the disk.
@@ -95,7 +95,8 @@ int auth_value_remove(struct auth *a, enum auth_kind kind, const char *project, 
 /* [{"name","updated"}], with "value" for AUTH_CONFIG. */
 int auth_value_list(struct auth *a, enum auth_kind kind, const char *project, json_t **out,
                     struct err *err);
-/* Caller frees. For the scheduler, who hands secrets to a job. ERR_MISSING. */
+/* Caller frees. For the scheduler, who hands secrets to a job. ERR_MISSING: no such value, or no key
+ * to decrypt it with; ERR_IO: its bytes are damaged. */
 int auth_value_get(struct auth *a, enum auth_kind kind, const char *project, const char *name,
                    char **out, struct err *err);
 

@@ -1,6 +1,9 @@
 """What a server keeps for a project: copied by a backup, in the way of removing the project."""
+import contextlib
+import sqlite3
+
 import pytest
-from server import Server
+from server import ENDED, Server
 
 VOLUME = """apiVersion: argoproj.io/v1alpha1
 kind: Workflow
@@ -86,3 +89,44 @@ def test_nobody_takes_the_name_of_a_projects_own_bucket(muster, server):
         refused = muster("storage", "mb", f"gs://{name}", env=env, check=False)
         assert refused.returncode and "take another name" in refused.stderr
     muster("storage", "mb", "gs://artifacts-alpha", env=env)
+
+
+def test_secrets_are_encrypted_on_the_disk_and_a_backup_has_no_key(muster, server, tmp_path):
+    secret = "swordfish-of-the-deep"
+    muster("secret", "set", "pass", env=server.env, input=secret + "\n")
+    copy = tmp_path / "copy"
+    muster("serve", "--backup", copy, "--data-dir", server.data_dir)
+    for folder in (server.data_dir, copy):
+        for file in folder.rglob("*"):
+            assert not file.is_file() or secret.encode() not in file.read_bytes(), file
+    key = server.data_dir / "secrets.key"
+    assert key.stat().st_mode & 0o777 == 0o600 and not (copy / "secrets.key").exists()
+    assert copy.stat().st_mode & 0o777 == 0o700
+    assert (copy / "muster.db").stat().st_mode & 0o777 == 0o600
+    other = Server(muster, copy).start()
+    spec = {"name": "reads", "spec": {"kind": "command", "secrets": {"PASS": "pass"},
+                                      "command": ["sh", "-c", "echo ${#PASS} long"]}}
+    try:
+        other.json("POST", "/api/jobs", spec)
+        job = other.reach("reads", *ENDED)
+        assert job["state"] == "failed" and "secrets.key" in job["reason"], job
+        (copy / "secrets.key").write_bytes(key.read_bytes())
+        other.json("POST", "/api/jobs", {**spec, "name": "again"})
+        assert other.reach("again", *ENDED)["state"] == "succeeded"
+        assert f"{len(secret)} long" in muster("jobs", "logs", "again", env=other.env).stdout
+    finally:
+        other.stop()
+
+
+def test_secrets_of_an_older_data_directory_are_encrypted_at_the_start(muster, server):
+    muster("secret", "set", "pass", env=server.env, input="x\n")
+    server.stop()
+    with contextlib.closing(sqlite3.connect(server.data_dir / "muster.db")) as db, db:
+        db.execute("UPDATE project_values SET value = 'plain-swordfish' WHERE name = 'pass'")
+    server.start()
+    server.json("POST", "/api/jobs", {"name": "reads", "spec": {
+        "kind": "command", "secrets": {"PASS": "pass"},
+        "command": ["sh", "-c", "test ${#PASS} = 15"]}})
+    assert server.reach("reads", *ENDED)["state"] == "succeeded"
+    server.stop()
+    assert b"plain-swordfish" not in (server.data_dir / "muster.db").read_bytes()
