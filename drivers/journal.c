@@ -63,6 +63,8 @@ struct journal {
     struct buf out;
     long long batch;            /* lines in `out` */
     long long lines, dropped, told;
+    const struct mask *mask;
+    bool masks;                 /* what was fed holds a masked word, or a line began before it */
     struct stream streams[2];
 };
 
@@ -289,7 +291,13 @@ static void put_text(struct buf *out, const char *text, size_t n)
 static void put_line(struct journal *j, char stream, const char *text, size_t n, bool cut)
 {
     size_t before = j->out.n;
+    OWN_BUF masked = BUF_INIT;
 
+    if (j->masks && mask_finds(j->mask, text, n)) {
+        mask_apply(j->mask, text, n, &masked);
+        text = masked.data ? masked.data : "";
+        n = masked.n;
+    }
     put_head(j, stream);
     put_text(&j->out, text, n);
     buf_text(&j->out, cut ? "\\\n" : "\n");
@@ -309,11 +317,28 @@ static size_t piece_of(const char *text, size_t n)
     return at > n - 4 && ((unsigned char)text[at - 1] & 0x80) ? at - 1 : n;
 }
 
+/* What is masked takes less room than what was there. */
+static void hide(struct journal *j, struct stream *s)
+{
+    OWN_BUF masked = BUF_INIT;
+
+    if (!mask_finds(j->mask, s->part, s->n))
+        return;
+    mask_apply(j->mask, s->part, s->n, &masked);
+    s->n = masked.failed ? 0 : masked.n;
+    memcpy(s->part, masked.data, s->n);
+}
+
 static void add_part(struct journal *j, struct stream *s, const char *text, size_t n)
 {
     while (n) {
         if (s->n == LINE_BYTES) {
-            size_t piece = piece_of(s->part, s->n);
+            hide(j, s);
+            /* A word that only begins here is found in the next piece. */
+            size_t longest = mask_longest(j->mask), kept = longest ? longest - 1 : 0;
+            size_t piece = s->n > kept + 4 ? piece_of(s->part, s->n - kept) : 0;
+            if (!piece)
+                continue;
             put_line(j, s->name, s->part, piece, true);
             memmove(s->part, s->part + piece, s->n - piece);
             s->n -= piece;
@@ -333,7 +358,10 @@ static void end_line(struct journal *j, struct stream *s, const char *text, size
         return;
     }
     add_part(j, s, text, n);
+    bool masks = j->masks;
+    j->masks = true;            /* the line is put together of what was fed before */
     put_line(j, s->name, s->part, s->n, false);
+    j->masks = masks;
     s->n = 0;
 }
 
@@ -343,6 +371,7 @@ void journal_feed(struct journal *j, char stream, const char *bytes, size_t n)
     const char *end = bytes + n;
 
     look_at_clock(j);           /* once for many lines: they came in one read */
+    j->masks = mask_finds(j->mask, bytes, n);
     while (bytes < end) {
         if (s->after_return) {
             s->after_return = false;
@@ -383,7 +412,13 @@ void journal_say(struct journal *j, const char *fmt, ...)
     vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
     look_at_clock(j);
+    j->masks = true;
     put_line(j, 'm', text, strlen(text), false);
+}
+
+void journal_mask(struct journal *j, const struct mask *m)
+{
+    j->mask = m;
 }
 
 /* ------------------------------------------------------------------ the file */

@@ -25,6 +25,7 @@
 
 #include "base/err.h"
 #include "base/own.h"
+#include "drivers/mask.h"
 
 enum { JOURNAL_FULL = 1, JOURNAL_NEAR = 2, JOURNAL_LINES = 3, JOURNAL_DIGIT = '0' };
 
@@ -35,6 +36,8 @@ int journal_open(const char *dir, struct journal **out, struct err *err);
 /* So many bytes may be kept; 0, as at the start: any. Beyond it the oldest files go; the first
  * that is left says how many lines there were before it. */
 void journal_limit(struct journal *j, long long bytes);
+/* Words that are masked from now on, in all that is written; borrowed. NULL, as at the start: none. */
+void journal_mask(struct journal *j, const struct mask *m);
 /* Of a log that nobody writes: the oldest files go until no more than so many bytes are left.
  * Returns how many are. */
 long long journal_trim(const char *dir, long long bytes);

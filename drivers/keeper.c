@@ -37,6 +37,7 @@
 #include "drivers/environment.h"
 #include "drivers/gpus.h"
 #include "drivers/journal.h"
+#include "drivers/mask.h"
 #include "drivers/sandbox.h"
 #include "drivers/step.h"
 #include "drivers/task.h"
@@ -130,6 +131,29 @@ static json_t *read_env(void)
     }
     close(KEEPER_ENV_FD);
     return env ? env : json_object();
+}
+
+/* The values of its secrets and its token; none of them may show in the log. */
+static struct mask *read_mask(const json_t *env)
+{
+    struct mask *m = mask_new();
+    const json_t *files = json_object_get(env, " files"), *value;
+    const char *path;
+    size_t i;
+    bool whole = m != NULL;
+
+    json_array_foreach((json_t *)json_object_get(env, " secrets"), i, value)
+        if (json_is_string(value) && json_is_string(json_object_get(env, json_string_value(value))))
+            whole = whole && mask_add(m, json_string_value(
+                                             json_object_get(env, json_string_value(value))));
+    json_object_foreach((json_t *)files, path, value)
+        whole = whole && (!json_is_string(value) || mask_add(m, json_string_value(value)));
+    if ((value = json_object_get(env, "MUSTER_TOKEN")))
+        whole = whole && mask_add(m, json_string_value(value));
+    if (whole)
+        return m;
+    mask_free(m);
+    return NULL;
 }
 
 static int make_work(struct keeper *k, struct err *err)
@@ -749,8 +773,12 @@ int keeper_run(const char *dir, struct err *err)
     if (take_lock(&k, err) < 0)
         return -(int)err->code;
     set_phase(&k, "preparing");
+    OWN(mask) mask = read_mask(k.env);
+    if (!mask)
+        return err_set(err, ERR_NOMEM, "no memory for a keeper");
     if (prepare_process(&k, err) < 0 || journal_open(k.dir, &k.journal, err) < 0)
         return -(int)err->code;
+    journal_mask(k.journal, mask);
     if (read_order(&k, err) < 0 || run_job(&k, err) < 0) {
         step_forget(k.dir);
         end_unrun(&k, err);

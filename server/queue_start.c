@@ -17,14 +17,16 @@ static int add_secrets(struct queue *q, const char *project, const json_t *spec,
                        struct err *err)
 {
     const char *name;
-    json_t *secret;
+    json_t *secret, *names = json_array();
 
+    json_object_set_new(env, " secrets", names);        /* what the keeper masks in the log */
     json_object_foreach(json_object_get(spec, "secrets"), name, secret) {
         OWN_MEM char *value = NULL;
         if (auth_value_get(q->server->auth, AUTH_SECRET, project, json_string_value(secret), &value,
                            err) < 0)
             return err_add(err, "secrets.%.64s", name);
         json_object_set_new(env, name, json_string(value));
+        json_array_append_new(names, json_string(name));
     }
     return 0;
 }

@@ -77,6 +77,18 @@ def test_secrets_reach_the_job_and_nothing_else(muster, server):
     assert "swordfish" not in json.dumps(server.json("GET", "/api/jobs/default/s"))
 
 
+def test_a_secret_or_token_that_a_job_prints_is_masked_in_its_log(muster, server):
+    muster("secret", "set", "pass", env=server.env, input="swordfish\n")
+    submit(server, "tells", "echo it is $PASS; echo $MUSTER_TOKEN >&2; env; printf sword; sleep 0.1; echo fish",
+           secrets={"PASS": "pass"})
+    assert server.reach("tells")["state"] == "succeeded"
+    text = log_of(muster, server, "tells")
+    assert "it is ***" in text and "PASS=***" in text and "MUSTER_TOKEN=***" in text
+    assert "swordfish" not in text and "job_" not in text
+    for f in (server.data_dir / "jobs").rglob("*"):
+        assert not f.is_file() or b"swordfish" not in f.read_bytes(), f
+
+
 def test_a_gpu_is_seen_by_the_job_that_has_it_and_by_no_other(muster, tmp_path):
     for name in ("nvidia0", "nvidiactl", "nvidia-uvm"):          # a machine with one, as far as files go
         (tmp_path / "gpu/dev").mkdir(parents=True, exist_ok=True)

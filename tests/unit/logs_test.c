@@ -383,7 +383,64 @@ static void a_full_disk_costs_lines_and_says_so(void **state)
     away();
 }
 
-CHECK_MAIN(lines_are_put_together_from_any_pieces, what_is_no_text_does_no_harm,
+/* The same in all files, as bytes: no way of reading finds what is not there. */
+static bool is_on_disk(const char *word)
+{
+    struct err err = { 0 };
+    bool found = false;
+    for (int i = 0; i < 10; i++) {
+        char path[100], *text = NULL;
+        size_t n = 0;
+        snprintf(path, sizeof path, "%s/log.%d", dir, i);
+        if (access(path, F_OK) == 0)
+            assert_ok(files_read(path, 64 << 20, &text, &n, &err));
+        found |= text && memmem(text, n, word, strlen(word));
+        free(text);
+    }
+    return found;
+}
+
+static void a_secret_is_masked_wherever_reads_and_pieces_cut_it(void **state)
+{
+    (void)state;
+    enum { LONG = 65536 };
+    OWN(mask) m = mask_new();
+    struct log_cursor c = { 0 };
+    char *line = malloc(2 * LONG);
+
+    assert_true(mask_add(m, "swordfish\nsecond line\r\nabc\n") && mask_add(m, "sword"));
+    struct journal *j = fresh();
+    journal_mask(j, m);
+    feed(j, 'o', "abc swordfish, sword and swordswordfish.\nsw");
+    feed(j, 'o', "ordfish\nsecond");
+    feed(j, 'e', "sec");
+    feed(j, 'o', " line\n");
+    feed(j, 'e', "ond line\n");
+    journal_say(j, "installing %s", "swordfish");
+    journal_flush(j);
+    char *text = all(&c, NULL);
+    assert_string_equal(text, "o abc ***, *** and ******.|o ***|o ***|e ***|m installing ***|");
+    free(text);
+    journal_free(j);
+    away();
+    /* Around the end of a piece, whatever the reads are. */
+    for (int at = LONG - 24; at < LONG + 24; at++) {
+        struct journal *k = fresh();
+        journal_mask(k, m);
+        memset(line, 'x', 2 * LONG);
+        memcpy(line + at, "swordfish", 9);
+        line[2 * LONG - 1] = '\n';
+        journal_feed(k, 'o', line, (size_t)at + 4);
+        journal_feed(k, 'o', line + at + 4, (size_t)(2 * LONG - at - 4));
+        journal_free(k);
+        assert_false(is_on_disk("fish"));
+        assert_true(is_on_disk("*"));     /* three of them, perhaps in two pieces */
+        away();
+    }
+    free(line);
+}
+
+CHECK_MAIN(a_secret_is_masked_wherever_reads_and_pieces_cut_it, lines_are_put_together_from_any_pieces, what_is_no_text_does_no_harm,
            a_line_without_end_is_cut_into_pieces, nothing_is_lost_where_files_change,
            a_time_finds_the_first_line_from_then_on, a_cursor_may_point_anywhere,
            short_lines_are_kept_in_little,
