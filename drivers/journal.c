@@ -294,7 +294,7 @@ static void put_line(struct journal *j, char stream, const char *text, size_t n,
     OWN_BUF masked = BUF_INIT;
 
     if (j->masks && mask_finds(j->mask, text, n)) {
-        mask_apply(j->mask, text, n, &masked);
+        mask_apply(j->mask, text, n, n, &masked);
         text = masked.data ? masked.data : "";
         n = masked.n;
     }
@@ -317,25 +317,26 @@ static size_t piece_of(const char *text, size_t n)
     return at > n - 4 && ((unsigned char)text[at - 1] & 0x80) ? at - 1 : n;
 }
 
-/* What is masked takes less room than what was there. */
-static void hide(struct journal *j, struct stream *s)
+/* What is masked takes less room than what was there. A word that may go on stays for the next
+ * piece; returns how many bytes are to be kept for that. */
+static size_t hide(struct journal *j, struct stream *s)
 {
     OWN_BUF masked = BUF_INIT;
+    size_t longest = mask_longest(j->mask), kept = longest ? longest - 1 : 0;
 
     if (!mask_finds(j->mask, s->part, s->n))
-        return;
-    mask_apply(j->mask, s->part, s->n, &masked);
+        return kept;
+    mask_apply(j->mask, s->part, s->n, s->n - kept, &masked);
     s->n = masked.failed ? 0 : masked.n;
     memcpy(s->part, masked.data, s->n);
+    return kept;
 }
 
 static void add_part(struct journal *j, struct stream *s, const char *text, size_t n)
 {
     while (n) {
         if (s->n == LINE_BYTES) {
-            hide(j, s);
-            /* A word that only begins here is found in the next piece. */
-            size_t longest = mask_longest(j->mask), kept = longest ? longest - 1 : 0;
+            size_t kept = hide(j, s);
             size_t piece = s->n > kept + 4 ? piece_of(s->part, s->n - kept) : 0;
             if (!piece)
                 continue;

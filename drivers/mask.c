@@ -92,12 +92,13 @@ bool mask_finds(const struct mask *m, const char *text, size_t n)
     return find(m, text, n, &length) != NULL;
 }
 
-void mask_apply(const struct mask *m, const char *text, size_t n, struct buf *out)
+void mask_apply(const struct mask *m, const char *text, size_t n, size_t until, struct buf *out)
 {
-    const char *end = text + n;
+    const char *end = text + n, *last = text + until;
     size_t length = 0;
 
-    for (const char *at; (at = find(m, text, (size_t)(end - text), &length)); text = at + length) {
+    for (const char *at; (at = find(m, text, (size_t)(end - text), &length)) && at < last;
+         text = at + length) {
         buf_append(out, text, (size_t)(at - text));
         buf_text(out, "***");
     }

@@ -29,7 +29,8 @@ size_t mask_longest(const struct mask *m);
 
 /* NULL for m is fine: nothing is found. */
 bool mask_finds(const struct mask *m, const char *text, size_t n);
-/* Appends the text, masked. */
-void mask_apply(const struct mask *m, const char *text, size_t n, struct buf *out);
+/* Appends the text, masked. Words that begin at `until` or behind it are left for later: of a text
+ * that goes on, they may be the beginning of longer ones. */
+void mask_apply(const struct mask *m, const char *text, size_t n, size_t until, struct buf *out);
 
 #endif
