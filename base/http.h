@@ -52,6 +52,10 @@ OWN_DEFINE(http_file)
  * it names and no more. */
 int http_file_open_sparse(const char *url, struct http_file **out, struct err *err);
 
+/* The same with an Authorization header ("Basic ..."; NULL: none) for the URL's own host. */
+int http_file_open_as(const char *url, const char *authorization, struct http_file **out,
+                      struct err *err);
+
 /* Up to n bytes from `at` on; fewer, in *out_n, only at the end of the file. */
 int http_file_read(struct http_file *f, uint64_t at, void *buf, size_t n, size_t *out_n,
                    struct err *err);
@@ -60,6 +64,11 @@ int64_t http_file_size(const struct http_file *f);      /* -1: the server did no
 
 /* Gives memory and connection back; a later read asks again, for the same version. */
 void http_file_rest(struct http_file *f);
+
+/* The whole of it, NUL-terminated (the NUL is not counted); more than `max` bytes are refused. Caller
+ * frees; out_n may be NULL. */
+int http_file_read_all(struct http_file *f, size_t max, char **out, size_t *out_n,
+                       struct err *err);
 
 /* The whole; like files_read (base/files.h), which calls it. */
 int http_read(const char *url, size_t max, char **out, size_t *out_n, struct err *err);

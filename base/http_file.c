@@ -481,7 +481,8 @@ static int open_spool(struct http_file *f, struct err *err)
     return 0;
 }
 
-static int open_file(const char *url, int sparse, struct http_file **out, struct err *err)
+static int open_file(const char *url, const char *authorization, int sparse,
+                     struct http_file **out, struct err *err)
 {
     OWN(http_file) f = calloc(1, sizeof *f);
     const size_t first = sparse ? SPARSE_FIRST : HTTP_BLOCK;
@@ -494,8 +495,14 @@ static int open_file(const char *url, int sparse, struct http_file **out, struct
     f->size = -1;
     pthread_mutex_init(&f->lock, NULL);
     pthread_cond_init(&f->changed, NULL);
-    if (http_target_init(&f->target, url, err) < 0 ||
-        http_handle_take(&f->target, &f->curl, err) < 0)
+    if (http_target_init(&f->target, url, err) < 0)
+        return -(int)err->code;
+    if (authorization && !f->target.authorization &&
+        asprintf(&f->target.authorization, "Authorization: %s", authorization) < 0) {
+        f->target.authorization = NULL;
+        return err_set(err, ERR_NOMEM, "no memory to read %s", f->target.name);
+    }
+    if (http_handle_take(&f->target, &f->curl, err) < 0)
         return -(int)err->code;
     if (!(f->slot[0].data = malloc(first)))
         return err_set(err, ERR_NOMEM, "no memory to read %s", f->target.name);
@@ -524,12 +531,18 @@ static int open_file(const char *url, int sparse, struct http_file **out, struct
 
 int http_file_open(const char *url, struct http_file **out, struct err *err)
 {
-    return open_file(url, 0, out, err);
+    return open_file(url, NULL, 0, out, err);
+}
+
+int http_file_open_as(const char *url, const char *authorization, struct http_file **out,
+                      struct err *err)
+{
+    return open_file(url, authorization, 0, out, err);
 }
 
 int http_file_open_sparse(const char *url, struct http_file **out, struct err *err)
 {
-    return open_file(url, 1, out, err);
+    return open_file(url, NULL, 1, out, err);
 }
 
 void http_file_rest(struct http_file *f)
@@ -682,11 +695,15 @@ int64_t http_file_size(const struct http_file *f)
 int http_read(const char *url, size_t max, char **out, size_t *out_n, struct err *err)
 {
     OWN(http_file) f = NULL;
+
+    return http_file_open(url, &f, err) < 0 ? -(int)err->code
+                                            : http_file_read_all(f, max, out, out_n, err);
+}
+
+int http_file_read_all(struct http_file *f, size_t max, char **out, size_t *out_n, struct err *err)
+{
     OWN_MEM char *text = NULL;
     size_t n = 0, got;
-
-    if (http_file_open(url, &f, err) < 0)
-        return -(int)err->code;
     size_t cap = http_file_size(f) >= 0 ? (size_t)http_file_size(f) + 1 : 1 << 16;
     while (1) {
         if (cap > max)

@@ -4,10 +4,12 @@
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -16,6 +18,7 @@
 #include "base/own.h"
 #include "base/sha256.h"
 #include "base/tree.h"
+#include "drivers/index.h"
 #include "drivers/journal.h"
 
 enum {
@@ -86,6 +89,7 @@ int environment_check_requirement(const char *text, struct err *err)
 
 struct layer {
     const struct environment_request *r;
+    const struct index *index;  /* while it is built */
     const char *base;           /* of a top layer; NULL: this is the base */
     char path[PATH_MAX];        /* where it will be, and is for the builder */
     char tmp[PATH_MAX];         /* where it is until it is whole */
@@ -103,6 +107,19 @@ void environment_expose_python(struct task *t, const struct runtime *r)
         task_expose(t, prefix, false);
 }
 
+/* A variable of pip's or uv's, and the files that it names. */
+static void set_index(void *arg, const char *name, const char *value)
+{
+    struct task *t = arg;
+
+    task_set(t, name, value);
+    for (const char *p = value; *p; p += strcspn(p, " ,"), p += strspn(p, " ,")) {
+        OWN_MEM char *path = *p == '/' ? strndup(p, strcspn(p, " ,")) : NULL;
+        if (path)
+            task_expose(t, path, false);
+    }
+}
+
 static int begin_step(const struct layer *l, struct task *t, struct err *err)
 {
     char place[PATH_MAX + 16];
@@ -115,6 +132,7 @@ static int begin_step(const struct layer *l, struct task *t, struct err *err)
     task_set(t, "HOME", place);
     task_set(t, "TMPDIR", place);
     task_set(t, "UV_CACHE_DIR", place);
+    index_settings(l->index, set_index, t);
     snprintf(t->cwd, sizeof t->cwd, "%s", l->path);
     t->time_limit_s = BUILD_SECONDS;
     t->network = true;          /* the index; the job's own wish is for the job's own program */
@@ -272,6 +290,28 @@ static int lock_layer(const struct layer *l, const char *key, int *out, struct e
     return 0;
 }
 
+/* Where the builder finds packages: what the server's settings say, or the relay in front of them. */
+static int open_index(struct index **out, struct err *err)
+{
+    OWN(index) x = NULL;
+    struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    socklen_t n = sizeof at;
+
+    if (index_new(environ, &x, err) < 0)
+        return -(int)err->code;
+    if (index_is_secret(x)) {
+        OWN_FD int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        if (listener < 0 || bind(listener, (struct sockaddr *)&at, sizeof at) < 0 ||
+            listen(listener, 64) < 0 || getsockname(listener, (struct sockaddr *)&at, &n) < 0)
+            return err_set(err, ERR_AGAIN, "no socket for the package index: %s",
+                           strerror(errno));
+        if (index_serve(x, listener, ntohs(at.sin_port), err) < 0)
+            return -(int)err->code;
+    }
+    *out = TAKE(x);
+    return 0;
+}
+
 static bool has_built;          /* a keeper has one thread, and one job */
 
 static int build(struct layer *l, int (*fill)(const struct layer *l, struct err *err),
@@ -280,6 +320,11 @@ static int build(struct layer *l, int (*fill)(const struct layer *l, struct err 
     char inside[PATH_MAX + 16];
     double t = clock_seconds();
     struct err none = { 0 };    /* a tree that stays fails at what is next */
+    OWN(index) index = NULL;
+
+    if (open_index(&index, err) < 0)
+        return -(int)err->code;
+    l->index = index;
 
     tree_remove(l->tmp, &none);         /* of a builder that was killed */
     snprintf(inside, sizeof inside, "%s/.tmp", l->tmp);
@@ -293,6 +338,8 @@ static int build(struct layer *l, int (*fill)(const struct layer *l, struct err 
     chmod(inside, 0755);
     has_built = true;
     int rc = fill(l, err);
+    if (rc < 0 && index_trouble(index))
+        journal_say(l->r->order->journal, "package index: %s", index_trouble(index));
     tree_remove(inside, &none);
     if (rc == 0 && rename(l->tmp, l->path) < 0)
         rc = err_set(err, ERR_IO, "%s: %s", l->path, strerror(errno));

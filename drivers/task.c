@@ -17,6 +17,7 @@
 #include "base/own.h"
 #include "drivers/container.h"
 #include "drivers/gpus.h"
+#include "drivers/index.h"
 #include "drivers/journal.h"
 #include "drivers/step.h"
 #include "spec/spec.h"
@@ -152,18 +153,16 @@ static int init_empty(struct task *t, const struct task_order *o, struct err *er
     return 0;
 }
 
-/* Certificates, proxies and indexes are the machine's, not the server's. */
-static void set_network(struct task *t, bool pip)
+/* Certificates and proxies are the machine's, not the server's, unless a proxy's URL has a user or
+ * password in it. */
+static void set_network(struct task *t)
 {
     static const char *const names[] = { "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE",
                                          "http_proxy", "https_proxy", "no_proxy" };
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-        if (getenv(names[i]))
-            task_set(t, names[i], getenv(names[i]));
-    for (char **p = environ; pip && *p; p++) {
-        size_t n = strcspn(*p, "=");
-        if ((!strncmp(*p, "PIP_", 4) || !strncmp(*p, "UV_", 3)) && (*p)[n])
-            json_object_setn_new(t->env, *p, n, json_string(*p + n + 1));
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        const char *value = getenv(names[i]);
+        if (value && !index_has_credentials(value))
+            task_set(t, names[i], value);
     }
 }
 
@@ -171,7 +170,7 @@ int task_init_step(struct task *t, const struct task_order *o, struct err *err)
 {
     if (init_empty(t, o, err) < 0)
         return -(int)err->code;
-    set_network(t, true);
+    set_network(t);
     t->limits.memory = 0;       /* the job's own program is what it is meant for */
     return 0;
 }
@@ -180,7 +179,7 @@ static int init_job(struct task *t, const struct task_order *o, struct err *err)
 {
     if (init_empty(t, o, err) < 0)
         return -(int)err->code;
-    set_network(t, false);
+    set_network(t);
     if (!o->container || !o->container->run)
         expose_gpus(t, o);
     set_all(t, o->env);

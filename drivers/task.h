@@ -54,7 +54,7 @@ typedef int task_step(void *arg, struct task *step, int *out_code, struct err *e
 int task_make(const struct task_order *o, task_step *step, void *arg, struct task *out,
               struct err *err);
 /* The task of a step of the preparation: an empty one, without what the job and the server put
- * into the environment (a builder needs no secrets), with what tells pip where packages are. */
+ * into the environment: a builder needs no secrets (drivers/index.h tells it where packages are). */
 int task_init_step(struct task *t, const struct task_order *o, struct err *err);
 void task_done(struct task *t);
 
