@@ -3,10 +3,15 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdint.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/xattr.h>
 
 #include "base/http.h"
 
@@ -173,6 +178,11 @@ int files_mkdir(const char *path, struct err *err)
             struct stat st;
             int e = errno;
             if (e != EEXIST || stat(part, &st) < 0) {
+                struct stat link;
+                if (e == EEXIST && lstat(part, &link) == 0 && S_ISLNK(link.st_mode))
+                    return err_set(err, ERR_MISSING,
+                                   "cannot create directory %s: it is a symbolic link to something "
+                                   "that is not there (create that, or remove the link)", part);
                 errno = e;
                 return say(err, "create directory", part);
             }
@@ -192,12 +202,23 @@ int files_mkdir(const char *path, struct err *err)
 enum { GATHER_BYTES = 1 << 16 };
 
 struct file_writer {
-    char *path, *tmp;
+    char *path, *tmp;           /* tmp NULL: written through, `path` is for messages alone */
+    char *shown;                /* how messages call it */
     int fd;
     int committed;
     size_t used;
+    struct err failed;          /* of a write through file_writer_stream; code 0: none */
     char gathered[GATHER_BYTES];
 };
+
+/* A failed write, with what it means for what was there before. */
+static int say_write(struct file_writer *w, struct err *err)
+{
+    if (w->tmp)
+        return say(err, "write", w->shown);
+    return err_set(err, errno == EACCES || errno == EPERM ? ERR_DENIED : ERR_IO,
+                   "cannot write %s: %s", w->shown, strerror(errno));
+}
 
 static int flush_bytes(struct file_writer *w, const char *p, size_t n, struct err *err)
 {
@@ -205,40 +226,242 @@ static int flush_bytes(struct file_writer *w, const char *p, size_t n, struct er
         ssize_t put = faulty(CALL_WRITE) ? -1 : write(w->fd, p, n);
         if (put < 0 && errno == EINTR)
             continue;
+        if (put < 0 && errno == EAGAIN) {       /* a descriptor that we were given may not block */
+            poll(&(struct pollfd){ .fd = w->fd, .events = POLLOUT }, 1, -1);
+            continue;
+        }
         if (put < 0)
-            return say(err, "write", w->path);
+            return say_write(w, err);
         p += put;
         n -= (size_t)put;
     }
     return 0;
 }
 
-enum { TRIES_MAX = 1000 };
+/* `shown` NULL: as `path`. */
+static int writer_new(const char *path, const char *shown, struct file_writer **out,
+                      struct err *err)
+{
+    OWN(file_writer) w = calloc(1, sizeof *w);
+    if (w) {
+        w->fd = -1;
+        w->path = strdup(path);
+        w->shown = strdup(shown ? shown : path);
+    }
+    if (!w || !w->path || !w->shown)
+        return err_set(err, ERR_NOMEM, "no memory to write %s", path);
+    *out = TAKE(w);
+    return 0;
+}
 
-int file_writer_open(const char *path, struct file_writer **out, struct err *err)
+enum { TRIES_MAX = 1000, TMP_NAME_MAX = 200 };
+
+/* The new file beside the old one. */
+static int open_beside(struct file_writer *w, mode_t mode)
 {
     static _Atomic unsigned count;      /* two writers of one path do not share a file */
-    OWN(file_writer) w = calloc(1, sizeof *w);
-    if (!w)
-        return err_set(err, ERR_NOMEM, "no memory to write %s", path);
+    const char *slash = strrchr(w->path, '/');
+    size_t name = slash ? (size_t)(slash - w->path) + 1 : 0;
+    size_t n = strlen(w->path + name);
 
-    w->fd = -1;
-    w->path = strdup(path);
-    /* One that was killed may have left such a file, under a number that is ours now: in a sandbox
-     * numbers begin anew. */
+    /* A writer that was killed may have left such a file, under a number that is ours now: in a
+     * sandbox numbers begin anew. A long name is cut, for the number to fit behind it. */
+    n = name + (n < TMP_NAME_MAX ? n : TMP_NAME_MAX);
     for (int tries = 0; w->fd < 0 && tries < TRIES_MAX; tries++) {
         free(w->tmp);
-        if (asprintf(&w->tmp, "%s.tmp-%d-%u", path, (int)getpid(), count++) < 0)
+        if (asprintf(&w->tmp, "%.*s.tmp-%d-%u", (int)n, w->path, (int)getpid(), count++) < 0) {
             w->tmp = NULL;
-        if (!w->path || !w->tmp)
-            return err_set(err, ERR_NOMEM, "no memory to write %s", path);
+            errno = ENOMEM;
+            return -1;
+        }
         w->fd = faulty(CALL_OPEN) ? -1
-                                  : open(w->tmp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+                                  : open(w->tmp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
         if (w->fd < 0 && errno != EEXIST)
             break;
     }
-    if (w->fd < 0)
+    return w->fd < 0 ? -1 : 0;
+}
+
+int file_writer_open(const char *path, struct file_writer **out, struct err *err)
+{
+    OWN(file_writer) w = NULL;
+    if (writer_new(path, NULL, &w, err) < 0)
+        return -(int)err->code;
+    if (open_beside(w, 0666) < 0)
         return say(err, "write", path);
+    *out = TAKE(w);
+    return 0;
+}
+
+/* Paths that a user names. */
+
+enum { LINKS_MAX = 40 };        /* as many as the kernel follows */
+
+/* Whether `path` is one of the links /proc/PID/fd/N; *out_fd is N where PID is this process, else
+ * -1. Such a link leads to an open file, which may have no name: it is not followed by name. */
+static int is_descriptor(const char *path, int *out_fd)
+{
+    char dir[PATH_MAX], self[32], own[64];
+    const char *slash = strrchr(path, '/');
+    char *end;
+
+    *out_fd = -1;
+    if (!slash || !slash[1] || strspn(slash + 1, "0123456789") != strlen(slash + 1))
+        return 0;
+    OWN_MEM char *parent = strndup(path, (size_t)(slash - path));
+    if (!parent || !realpath(*parent ? parent : "/", dir) || strncmp(dir, "/proc/", 6))
+        return 0;
+    size_t n = strlen(dir);
+    if (n < 3 || strcmp(dir + n - 3, "/fd"))
+        return 0;
+    /* "self" is the number in the name space of this /proc, which getpid need not give. */
+    ssize_t length = readlink("/proc/self", self, sizeof self - 1);
+    self[length > 0 ? length : 0] = '\0';
+    snprintf(own, sizeof own, "/proc/%s/", self);
+    long fd = strtol(slash + 1, &end, 10);
+    if (!strncmp(dir, own, strlen(own)) && fd >= 0 && fd <= INT_MAX)
+        *out_fd = (int)fd;
+    return 1;
+}
+
+/* The path behind the links of `path`. Returns 1 where that is a link of /proc/PID/fd, else 0, or
+ * -1 with errno. What it leads to need not exist. */
+static int follow_links(const char *path, char at[PATH_MAX], int *out_fd)
+{
+    char link[PATH_MAX], dir[PATH_MAX];
+
+    *out_fd = -1;
+    if ((size_t)snprintf(at, PATH_MAX, "%s", path) >= PATH_MAX) {
+        errno = ENAMETOOLONG;
+        return -1;
+    }
+    for (int i = 0; i <= LINKS_MAX; i++) {
+        ssize_t n = readlink(at, link, sizeof link - 1);
+        if (n < 0)
+            return errno == EINVAL || errno == ENOENT ? 0 : -1;
+        link[n] = '\0';
+        if (is_descriptor(at, out_fd))
+            return 1;
+        const char *slash = strrchr(at, '/');
+        size_t keep = link[0] == '/' || !slash ? 0 : (size_t)(slash - at) + 1;
+        memcpy(dir, at, keep);
+        dir[keep] = '\0';
+        if ((size_t)snprintf(at, PATH_MAX, "%s%s", dir, link) >= PATH_MAX) {
+            errno = ENAMETOOLONG;
+            return -1;
+        }
+    }
+    errno = ELOOP;
+    return -1;
+}
+
+static int connect_to(const char *path)
+{
+    struct sockaddr_un to = { .sun_family = AF_UNIX };
+    if ((size_t)snprintf(to.sun_path, sizeof to.sun_path, "%s", path) >= sizeof to.sun_path) {
+        errno = ENAMETOOLONG;
+        return -1;
+    }
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd >= 0 && connect(fd, (struct sockaddr *)&to, sizeof to) < 0) {
+        int e = errno;
+        close(fd);
+        errno = e;
+        return -1;
+    }
+    return fd;
+}
+
+/* POSIX access lists and what users attached; a file system without them has none. */
+static void keep_attributes(const char *from, int to)
+{
+    char names[4096], value[4096];
+    ssize_t n = listxattr(from, names, sizeof names);
+
+    for (const char *name = names; n > 0 && name < names + n; name += strlen(name) + 1) {
+        if (strncmp(name, "user.", 5) && strcmp(name, "system.posix_acl_access"))
+            continue;
+        ssize_t size = getxattr(from, name, value, sizeof value);
+        if (size >= 0 && fsetxattr(to, name, value, (size_t)size, 0) < 0)
+            continue;           /* it stays without */
+    }
+}
+
+/* What the old file was to others, the new one is. Only root may give a file to another owner; who
+ * cannot keep the group gives the new group no more than everybody has. */
+static int keep_owner(const struct file_writer *w, const struct stat *was)
+{
+    mode_t mode = was->st_mode & 0777;
+    struct stat now;
+
+    if (fstat(w->fd, &now) < 0)
+        return -1;
+    if ((now.st_uid != was->st_uid || now.st_gid != was->st_gid) &&
+        fchown(w->fd, was->st_uid, was->st_gid) < 0 && fchown(w->fd, (uid_t)-1, was->st_gid) < 0)
+        mode = (mode & 0707) | (mode & 07) << 3;
+    if (fchmod(w->fd, mode) < 0)
+        return -1;
+    keep_attributes(w->path, w->fd);
+    return 0;
+}
+
+/* A regular file, or none yet: the new one is made in its directory. */
+static int output_replace(struct file_writer *w, const struct stat *was, struct err *err)
+{
+    if (was && faccessat(AT_FDCWD, w->path, W_OK, AT_EACCESS) < 0)
+        return say(err, "write", w->shown);
+    if (open_beside(w, was ? 0600 : 0666) < 0) {
+        int e = errno;
+        if (was && (e == EACCES || e == EPERM || e == EROFS))
+            return err_set(err, ERR_DENIED,
+                           "cannot write %s: a file is replaced whole, and its directory takes no "
+                           "new file: %s (choose another directory, or write to standard output)",
+                           w->shown, strerror(e));
+        return say(err, "write", w->shown);
+    }
+    return was && keep_owner(w, was) < 0 ? say(err, "write", w->shown) : 0;
+}
+
+/* Anything else: `of_fd` where it is a descriptor of ours, -1: by its name. */
+static int output_through(struct file_writer *w, const struct stat *is, int of_fd, struct err *err)
+{
+    if (of_fd >= 0)
+        w->fd = fcntl(of_fd, F_DUPFD_CLOEXEC, 3);
+    else if (is && S_ISSOCK(is->st_mode))
+        w->fd = connect_to(w->path);
+    else                        /* a file that another process has open is added to */
+        w->fd = open(w->path, O_WRONLY | O_NOCTTY | O_CLOEXEC | (is ? 0 : O_APPEND));
+    return w->fd < 0 ? say(err, "write", w->shown) : 0;
+}
+
+int file_writer_output(const char *path, struct file_writer **out, struct err *err)
+{
+    OWN(file_writer) w = NULL;
+    OWN_MEM char *shown = NULL;
+    char at[PATH_MAX] = "-";
+    int fd = STDOUT_FILENO, through = 1;
+    struct stat st;
+
+    if (strcmp(path, "-") && (through = follow_links(path, at, &fd)) < 0)
+        return say(err, "write", path);
+    int there = !through && stat(at, &st) == 0;
+    if (!through && !there && errno != ENOENT)
+        return say(err, "write", path);
+    if (there && S_ISDIR(st.st_mode))
+        return err_set(err, ERR_INVALID, "%s is a directory; the name of a file is needed", path);
+
+    if (!strcmp(path, "-"))
+        shown = strdup("standard output");
+    else if (strcmp(path, at) && asprintf(&shown, "%s (a link to %s)", path, at) < 0)
+        shown = NULL;
+    if (writer_new(at, shown, &w, err) < 0)
+        return -(int)err->code;
+    if (through || (there && !S_ISREG(st.st_mode)))
+        through = output_through(w, there ? &st : NULL, fd, err);
+    else
+        through = output_replace(w, there ? &st : NULL, err);
+    if (through < 0)
+        return through;
     *out = TAKE(w);
     return 0;
 }
@@ -259,6 +482,24 @@ int file_writer_write(struct file_writer *w, const void *data, size_t n, struct 
     return 0;
 }
 
+static ssize_t stream_write(void *cookie, const char *data, size_t n)
+{
+    struct file_writer *w = cookie;
+    struct err err = { 0 };
+
+    if (!w->failed.code && file_writer_write(w, data, n, &err) < 0)
+        w->failed = err;
+    if (!w->failed.code)
+        return (ssize_t)n;
+    errno = EIO;
+    return 0;                   /* how a cookie says that it failed */
+}
+
+FILE *file_writer_stream(struct file_writer *w)
+{
+    return fopencookie(w, "w", (cookie_io_functions_t){ .write = stream_write });
+}
+
 /* Opened before the rename, so that the only thing that can fail after it is the fsync itself. */
 static int open_parent(const char *path)
 {
@@ -269,23 +510,41 @@ static int open_parent(const char *path)
     return dir ? open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
 }
 
+/* Devices, pipes and sockets know no fsync. */
+static int commit_through(struct file_writer *w, struct err *err)
+{
+    if (fsync(w->fd) < 0 && errno != EINVAL && errno != EROFS && errno != ENOTSUP)
+        return say_write(w, err);
+    w->committed = 1;
+    return 0;
+}
+
 int file_writer_commit(struct file_writer *w, struct err *err)
 {
+    if (w->failed.code) {
+        *err = w->failed;
+        return -(int)err->code;
+    }
     int rc = flush_bytes(w, w->gathered, w->used, err);
     if (rc < 0)
         return rc;
     w->used = 0;
+    if (!w->tmp)
+        return commit_through(w, err);
 
+    /* A directory that may be written but not listed cannot be opened for fsync; its whole file
+     * system can be synced instead. */
     OWN_FD int dir = open_parent(w->path);
-    if (dir < 0 || faulty(CALL_FSYNC) || fsync(w->fd) < 0 || faulty(CALL_RENAME) ||
-        rename(w->tmp, w->path) < 0)
-        return say(err, "write", w->path);
+    int by_file_system = dir < 0 && errno == EACCES;
+    if ((dir < 0 && !by_file_system) || faulty(CALL_FSYNC) || fsync(w->fd) < 0 ||
+        faulty(CALL_RENAME) || rename(w->tmp, w->path) < 0)
+        return say(err, "write", w->shown);
     w->committed = 1;
 
     /* The new file is in place and whole; only its name may not survive a power cut. */
-    if (faulty(CALL_FSYNC) || fsync(dir) < 0)
+    if (faulty(CALL_FSYNC) || (by_file_system ? syncfs(w->fd) : fsync(dir)) < 0)
         return err_set(err, ERR_IO, "wrote %s, but its directory cannot be made durable: %s",
-                       w->path, strerror(errno));
+                       w->shown, strerror(errno));
     return 0;
 }
 
@@ -295,21 +554,34 @@ void file_writer_free(struct file_writer *w)
         return;
     if (w->fd >= 0) {
         close(w->fd);
-        if (!w->committed)
+        if (!w->committed && w->tmp)
             unlink(w->tmp);
     }
     free(w->tmp);
     free(w->path);
+    free(w->shown);
     free(w);
+}
+
+/* Takes the writer. */
+static int write_whole(struct file_writer *taken, const void *data, size_t n, struct err *err)
+{
+    OWN(file_writer) w = taken;
+    int rc = file_writer_write(w, data, n, err);
+
+    return rc < 0 ? rc : file_writer_commit(w, err);
 }
 
 int files_write(const char *path, const void *data, size_t n, struct err *err)
 {
-    OWN(file_writer) w = NULL;
+    struct file_writer *w = NULL;
     int rc = file_writer_open(path, &w, err);
-    if (rc < 0)
-        return rc;
-    if ((rc = file_writer_write(w, data, n, err)) < 0)
-        return rc;
-    return file_writer_commit(w, err);
+    return rc < 0 ? rc : write_whole(w, data, n, err);
+}
+
+int files_output(const char *path, const void *data, size_t n, struct err *err)
+{
+    struct file_writer *w = NULL;
+    int rc = file_writer_output(path, &w, err);
+    return rc < 0 ? rc : write_whole(w, data, n, err);
 }

@@ -17,6 +17,7 @@
 #define MUSTER_BASE_FILES_H
 
 #include <stddef.h>
+#include <stdio.h>
 
 #include "base/err.h"
 #include "base/own.h"
@@ -32,6 +33,9 @@ int files_read(const char *path, size_t max, char **out, size_t *out_n, struct e
 
 int files_write(const char *path, const void *data, size_t n, struct err *err);
 
+/* The same for a path that a user names: as file_writer_output does it. */
+int files_output(const char *path, const void *data, size_t n, struct err *err);
+
 /* With parents; a directory that is there is fine. */
 int files_mkdir(const char *path, struct err *err);
 
@@ -43,6 +47,23 @@ int file_writer_write(struct file_writer *w, const void *data, size_t n, struct 
 int file_writer_commit(struct file_writer *w, struct err *err);        /* then still free it */
 void file_writer_free(struct file_writer *w);
 OWN_DEFINE(file_writer)
+
+/* A writer for a path that a user names (-o FILE). What is at `path` decides:
+ *   nothing, or a regular file   replaced whole at the commit. Mode, owner, group, ACL and user
+ *                                attributes stay where this process may set them; a file that may
+ *                                not be written is refused. Other hard links keep the old content.
+ *   a symbolic link              stays; the file that it leads to is replaced, or made, in that
+ *                                file's own directory
+ *   a device, FIFO or socket     written through as bytes come (a socket: as its client)
+ *   "-", /dev/stdout,            that descriptor, from where it stands, whatever it is open on
+ *   /proc/self/fd/N
+ *   a directory                  refused
+ * Not for paths of our own in directories that others may write: they could plant a link. */
+int file_writer_output(const char *path, struct file_writer **out, struct err *err);
+
+/* A stream into `w`, for stdio; close it before the commit. A write that fails sets the stream's
+ * error; the commit then fails with the reason. NULL when out of memory. */
+FILE *file_writer_stream(struct file_writer *w);
 
 /* Fails the n-th call from now of `kind`, as MUSTER_FAULT does; NULL or n 0: none. */
 void files_fault(const char *kind, long n);

@@ -1,6 +1,7 @@
 /* cli/export.c - muster export: a model in the formats of others */
 #include <stdio.h>
 
+#include "base/files.h"
 #include "base/own.h"
 #include "cli/cli.h"
 #include "serving/export.h"
@@ -13,7 +14,7 @@ struct args {
 static const struct option options[] = {
     { "format", 0, "onnx|safetensors|torch", "what to write", OPTION_TEXT,
       offsetof(struct args, format) },
-    { "output", 'o', "FILE", "where to", OPTION_TEXT, offsetof(struct args, output) },
+    { "output", 'o', "FILE", "where to (-: standard output)", OPTION_TEXT, offsetof(struct args, output) },
     { 0 }
 };
 
@@ -21,6 +22,7 @@ static int run(struct cli *c, int argc, char **argv, struct err *err)
 {
     struct args a = { 0 };
     OWN(predictor) p = NULL;
+    OWN(file_writer) to = NULL;
     int n = options_parse(options, argc, argv, &a, err);
 
     (void)c;
@@ -34,7 +36,9 @@ static int run(struct cli *c, int argc, char **argv, struct err *err)
                        a.format);
     if (predictor_open(argv[0], 0, 1, false, &p, err) < 0)
         return -(int)err->code;
-    return fn(predictor_plan(p), a.output, err);
+    if (file_writer_output(a.output, &to, err) < 0 || fn(predictor_plan(p), to, err) < 0)
+        return -(int)err->code;
+    return file_writer_commit(to, err);
 }
 
 const struct command command_export = {

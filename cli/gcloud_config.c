@@ -48,7 +48,7 @@ static int write_file(const json_t *doc, struct err *err)
     if (files_mkdir(path, err) < 0)
         return -(int)err->code;
     *slash = '/';
-    return files_write(path, text, strlen(text), err);
+    return files_output(path, text, strlen(text), err);
 }
 
 char *gcloud_property(const char *name)

@@ -1,8 +1,8 @@
 /* cli/predict.c - muster predict: rows in, answers out */
-#include <errno.h>
+#include <stdbool.h>
 #include <stdio.h>
-#include <string.h>
 
+#include "base/files.h"
 #include "base/own.h"
 #include "cli/cli.h"
 #include "serving/predictor.h"
@@ -19,30 +19,27 @@ static const struct option options[] = {
       offsetof(struct args, format) },
     { "as", 0, "csv|json|tfrecord", "how to answer (default: as the rows came)", OPTION_TEXT,
       offsetof(struct args, as) },
-    { "output", 'o', "FILE", "where to write (default: standard output)", OPTION_TEXT,
+    { "output", 'o', "FILE", "where to write (default, and -: standard output)", OPTION_TEXT,
       offsetof(struct args, output) },
     { "threads", 0, "N", "use N threads", OPTION_INT, offsetof(struct args, threads) },
     { 0 }
 };
 
-/* A file is written beside and renamed, so that a failed run leaves none. */
 static int to_file(struct predictor *p, const struct args *a, long *rows, struct err *err)
 {
-    char beside[4096 + 8];
+    OWN(file_writer) w = NULL;
 
-    snprintf(beside, sizeof beside, "%.4000s.part", a->output);
-    FILE *f = fopen(beside, "wbe");
+    if (file_writer_output(a->output, &w, err) < 0)
+        return -(int)err->code;
+    FILE *f = file_writer_stream(w);
     if (!f)
-        return err_set(err, ERR_IO, "%s: %s", beside, strerror(errno));
-    int rc = predictor_file(p, a->input, a->format, a->as, f, rows, err);
-    if (rc == 0 && fsync(fileno(f)) < 0)
-        rc = err_set(err, ERR_IO, "%s: %s", beside, strerror(errno));
-    if (fclose(f) != 0 && rc == 0)
-        rc = err_set(err, ERR_IO, "%s: %s", beside, strerror(errno));
-    if (rc == 0 && rename(beside, a->output) < 0)
-        rc = err_set(err, ERR_IO, "%s: %s", a->output, strerror(errno));
-    if (rc < 0)
-        unlink(beside);
+        return err_set(err, ERR_NOMEM, "no memory to write %s", a->output);
+    struct err why = { 0 };
+    int rc = predictor_file(p, a->input, a->format, a->as, f, rows, &why);
+    const bool lost = ferror(f);
+    if (fclose(f) != 0 || lost || rc == 0)      /* the writer knows why it could not */
+        return file_writer_commit(w, err);
+    *err = why;
     return rc;
 }
 

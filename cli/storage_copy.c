@@ -375,7 +375,7 @@ int storage_fetch(struct storage *s, const char *bucket, const char *name, const
         return err_set(err, ERR_NOMEM, "no memory for a path");
     if (client_call(s->client, "GET", about, NULL, &doc, err) < 0)
         return -(int)err->code;
-    if (path && file_writer_open(path, &w, err) < 0)
+    if (path && file_writer_output(path, &w, err) < 0)
         return -(int)err->code;
     k.writer = w;
     if (doc_number(doc, "size") > 0 && read_object(s, bucket, name, &k, err) < 0)

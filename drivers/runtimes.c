@@ -98,7 +98,7 @@ int runtimes_write(const char *data_dir, struct err *err)
     char path[PATH_MAX];
     if (table_path(data_dir, path, err) < 0)
         return -(int)err->code;
-    return access(path, F_OK) == 0 ? 0 : files_write(path, defaults, sizeof defaults - 1, err);
+    return access(path, F_OK) == 0 ? 0 : files_output(path, defaults, sizeof defaults - 1, err);
 }
 
 static int read_table(const char *data_dir, char *path, struct value **out, struct err *err)

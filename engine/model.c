@@ -37,8 +37,8 @@ static int states_of(const struct plan *p, const struct param *q)
     return q->trained ? p->optim[q->group].states : 0;
 }
 
-int model_save(const struct plan *p, const char *path, bool with_state, const json_t *notes,
-               struct err *err)
+int model_put(const struct plan *p, struct file_writer *to, bool with_state, const json_t *notes,
+              struct err *err)
 {
     size_t most = (size_t)p->n_params * (OPTIM_STATES + 1);
     OWN_MEM struct tensor_source *src = calloc(most + 1, sizeof *src);
@@ -46,7 +46,7 @@ int model_save(const struct plan *p, const char *path, bool with_state, const js
     int n = 0;
 
     if (!src || !part)
-        return err_set(err, ERR_NOMEM, "no memory to save %s", path);
+        return err_set(err, ERR_NOMEM, "no memory to save a model");
     for (int i = 0; i < p->n_params; i++) {
         const struct param *q = p->param[i];
         int states = with_state ? states_of(p, q) : 0;
@@ -57,7 +57,19 @@ int model_save(const struct plan *p, const char *path, bool with_state, const js
             src[n].of = &part[n];
         }
     }
-    return safetensors_write(path, src, n, notes, err);
+    return safetensors_put(to, src, n, notes, err);
+}
+
+int model_save(const struct plan *p, const char *path, bool with_state, const json_t *notes,
+               struct err *err)
+{
+    OWN(file_writer) w = NULL;
+
+    if (file_writer_open(path, &w, err) < 0)
+        return -(int)err->code;
+    if (model_put(p, w, with_state, notes, err) < 0)
+        return err->code == ERR_NOMEM ? err_add(err, "%s", path) : -(int)err->code;
+    return file_writer_commit(w, err);
 }
 
 /* ------------------------------------------------------------------ loading */

@@ -19,6 +19,10 @@
 int model_save(const struct plan *p, const char *path, bool with_state, const json_t *notes,
                struct err *err);
 
+/* The same into `to`; the caller commits. */
+int model_put(const struct plan *p, struct file_writer *to, bool with_state, const json_t *notes,
+              struct err *err);
+
 /* Every parameter of the plan must be there with its shape, and nothing else; `with_state` wants
  * the optimizer's arrays too. `what` names the file in messages. */
 int model_load(struct plan *p, const struct safetensors *s, const char *what, bool with_state,

@@ -256,23 +256,32 @@ static int write_values(struct file_writer *w, const struct tensor_source *src, 
     return 0;
 }
 
-int safetensors_write(const char *path, const struct tensor_source *src, int n, const json_t *notes,
-                      struct err *err)
+int safetensors_put(struct file_writer *to, const struct tensor_source *src, int n,
+                    const json_t *notes, struct err *err)
 {
     OWN_JSON json_t *header = make_header(src, n, notes);
     OWN_MEM char *text = json_dumps(header, JSON_COMPACT);
-    OWN(file_writer) w = NULL;
 
     if (!text)
-        return err_set(err, ERR_NOMEM, "no memory to write %s", path);
+        return err_set(err, ERR_NOMEM, "no memory to write %d tensors", n);
     size_t length = strlen(text), padded = (length + 7) / 8 * 8;
     unsigned char head[8];
     for (int i = 0; i < 8; i++)
         head[i] = (unsigned char)(padded >> 8 * i);
-    if (file_writer_open(path, &w, err) < 0 || file_writer_write(w, head, 8, err) < 0 ||
-        file_writer_write(w, text, length, err) < 0 ||
-        file_writer_write(w, "        ", padded - length, err) < 0 ||
-        write_values(w, src, n, err) < 0)
+    if (file_writer_write(to, head, 8, err) < 0 || file_writer_write(to, text, length, err) < 0 ||
+        file_writer_write(to, "        ", padded - length, err) < 0)
         return -(int)err->code;
+    return write_values(to, src, n, err);
+}
+
+int safetensors_write(const char *path, const struct tensor_source *src, int n, const json_t *notes,
+                      struct err *err)
+{
+    OWN(file_writer) w = NULL;
+
+    if (file_writer_open(path, &w, err) < 0)
+        return -(int)err->code;
+    if (safetensors_put(w, src, n, notes, err) < 0)
+        return err->code == ERR_NOMEM ? err_add(err, "%s", path) : -(int)err->code;
     return file_writer_commit(w, err);
 }

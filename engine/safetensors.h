@@ -12,6 +12,7 @@
 #include <stddef.h>
 
 #include "base/err.h"
+#include "base/files.h"
 #include "base/own.h"
 
 enum { TENSOR_DIMS = 8 };
@@ -51,7 +52,11 @@ struct tensor_source {
     const void *of;
 };
 
-/* Replaces `path` whole. `notes` is an object of strings (NULL: none). */
+/* The whole file into `to`; the caller commits. `notes` is an object of strings (NULL: none). */
+int safetensors_put(struct file_writer *to, const struct tensor_source *src, int n,
+                    const json_t *notes, struct err *err);
+
+/* Replaces `path` whole. */
 int safetensors_write(const char *path, const struct tensor_source *src, int n, const json_t *notes,
                       struct err *err);
 

@@ -9,12 +9,13 @@
 #define MUSTER_SERVING_EXPORT_H
 
 #include "base/err.h"
+#include "base/files.h"
 #include "engine/plan.h"
 
-int export_onnx(const struct plan *p, const char *path, struct err *err);
+int export_onnx(const struct plan *p, struct file_writer *to, struct err *err);
 
-/* NULL when the format is not known. */
-typedef int (*export_fn)(const struct plan *p, const char *path, struct err *err);
+/* Writes to `to`; the caller commits. NULL when the format is not known. */
+typedef int (*export_fn)(const struct plan *p, struct file_writer *to, struct err *err);
 export_fn export_find(const char *format);
 
 #endif

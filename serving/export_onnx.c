@@ -350,7 +350,7 @@ static void add_output(struct onnx *o)
     add_value(o, GRAPH_OUTPUT, "output", ONNX_FLOAT, n->h * n->w > 1 ? 3 : 1, dim);
 }
 
-int export_onnx(const struct plan *p, const char *path, struct err *err)
+int export_onnx(const struct plan *p, struct file_writer *to, struct err *err)
 {
     OWN_BUF model = BUF_INIT, opset = BUF_INIT;
     struct onnx o = { .p = p, .g = p->graph, .graph = BUF_INIT, .node = BUF_INIT };
@@ -371,7 +371,7 @@ int export_onnx(const struct plan *p, const char *path, struct err *err)
         rc = buf_ok(&model, err);
     }
     if (rc == 0)
-        rc = files_write(path, model.data, model.n, err);
+        rc = file_writer_write(to, model.data, model.n, err);
     buf_done(&o.graph);
     buf_done(&o.node);
     return rc;

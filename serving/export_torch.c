@@ -196,30 +196,29 @@ static int add_values(struct zip *z, const struct plan *p, struct err *err)
     return 0;
 }
 
-static int export_torch(const struct plan *p, const char *path, struct err *err)
+static int export_torch(const struct plan *p, struct file_writer *to, struct err *err)
 {
-    OWN(file_writer) out = NULL;
     OWN_BUF pickle = BUF_INIT;
     OWN_MEM struct zip_member *member = calloc((size_t)p->n_params + MEMBERS_EXTRA, sizeof *member);
 
     if (!member)
-        return err_set(err, ERR_NOMEM, "no memory to write %s", path);
+        return err_set(err, ERR_NOMEM, "no memory to write a model");
     pickle_dict(&pickle, p);
-    if (buf_ok(&pickle, err) < 0 || file_writer_open(path, &out, err) < 0)
+    if (buf_ok(&pickle, err) < 0)
         return -(int)err->code;
-    struct zip z = { .out = out, .member = member };
+    struct zip z = { .out = to, .member = member };
     if (zip_add(&z, "data.pkl", pickle.data, pickle.n, err) < 0 ||
         zip_add(&z, "byteorder", "little", 6, err) < 0 || add_values(&z, p, err) < 0 ||
         zip_add(&z, "version", "3\n", 2, err) < 0 || zip_end(&z, err) < 0)
         return -(int)err->code;
-    return file_writer_commit(out, err);
+    return 0;
 }
 
 /* ------------------------------------------------------------------ the table of formats */
 
-static int export_safetensors(const struct plan *p, const char *path, struct err *err)
+static int export_safetensors(const struct plan *p, struct file_writer *to, struct err *err)
 {
-    return model_save(p, path, false, NULL, err);
+    return model_put(p, to, false, NULL, err);
 }
 
 export_fn export_find(const char *format)
