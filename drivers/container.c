@@ -372,9 +372,12 @@ static int add_env(const struct task_order *o, const json_t *more, struct task *
     const json_t *const all[] = { more, o->env, json_object_get(o->spec, "env") };
     OWN_JSON json_t *env = json_object();
     OWN_BUF text = BUF_INIT;
+    static const char *const proxies[] = { "http_proxy", "https_proxy", "no_proxy" };
     const char *name;
     json_t *value;
 
+    for (size_t i = 0; i < sizeof proxies / sizeof proxies[0]; i++)
+        json_object_set(env, proxies[i], json_object_get(t->env, proxies[i]));
     for (int i = 0; i < 3; i++)
         json_object_update(env, (json_t *)all[i]);
     json_object_foreach(env, name, value) {
@@ -589,6 +592,7 @@ int container_make(const struct task_order *o, const struct container *c, task_s
     task_arg(t, "--name=%s", t->container);
     task_arg(t, "--label=muster.keeper=%d", (int)getpid());
     task_arg(t, "--pull=never");
+    task_arg(t, "--http-proxy=false");  /* podman would hand on what it has itself, passwords too */
     task_arg(t, "--log-driver=passthrough");
     task_arg(t, "--shm-size=0");
     task_arg(t, "--network=%s", t->network ? "host" : "none");
