@@ -81,7 +81,15 @@ static const char defaults[] =
     "# Environments that are made for Python programs are removed when none has used them for so "
     "many\n"
     "# days, and the oldest ones when all take more than this. 0: never.\n"
-    "environments: {days: 30, size: 50Gi}\n";
+    "environments: {days: 30, size: 50Gi}\n"
+    "# Users of jobs when the server is root: each running job has one of these numbers, as user and "
+    "as\n"
+    "# group, to itself. Take a range that nobody else on this machine has.\n"
+    "users: {first: 0x70000000, last: 0x7fffffff}\n"
+    "# Folders that every job may read, beside programs and settings (/usr, /etc, /opt): programs "
+    "or data\n"
+    "# that are kept elsewhere, such as [/srv/conda].\n"
+    "expose: []\n";
 
 enum { KEEP_DAYS = 30 };
 static const double keep_bytes = 50.0 * (1 << 30);
@@ -101,7 +109,7 @@ int runtimes_write(const char *data_dir, struct err *err)
     return access(path, F_OK) == 0 ? 0 : files_output(path, defaults, sizeof defaults - 1, err);
 }
 
-static int read_table(const char *data_dir, char *path, struct value **out, struct err *err)
+int runtimes_read(const char *data_dir, char *path, struct value **out, struct err *err)
 {
     OWN_MEM char *text = NULL;
     size_t n;
@@ -157,7 +165,7 @@ int runtimes_image(const char *data_dir, const char *image, struct runtime_image
     char path[PATH_MAX];
     OWN(value) table = NULL;
 
-    if (read_table(data_dir, path, &table, err) < 0)
+    if (runtimes_read(data_dir, path, &table, err) < 0)
         return -(int)err->code;
     const struct value *row = find_image(value_find(table, "images"), image);
     *out = (struct runtime_image){ .has_row = row != NULL,
@@ -219,7 +227,7 @@ int runtimes_tiers(const char *data_dir, json_t **out, struct err *err)
 
     if (!tiers)
         return err_set(err, ERR_NOMEM, "no memory for scale tiers");
-    if (data_dir && read_table(data_dir, path, &table, err) < 0)
+    if (data_dir && runtimes_read(data_dir, path, &table, err) < 0)
         return -(int)err->code;
     const struct value *rows = table ? value_find(table, "tiers") : NULL;
     if (!rows) {
@@ -242,7 +250,7 @@ int runtimes_keep(const char *data_dir, double *out_days, double *out_bytes, str
     char path[PATH_MAX];
     OWN(value) table = NULL;
 
-    if (read_table(data_dir, path, &table, err) < 0)
+    if (runtimes_read(data_dir, path, &table, err) < 0)
         return -(int)err->code;
     const struct value *row = value_find(table, "environments");
     const char *days = word_of(row, "days"), *size = word_of(row, "size");
@@ -363,7 +371,7 @@ int runtimes_find(const char *data_dir, const json_t *python, const char *image,
     OWN(value) table = NULL;
     struct runtime r = { .requirements = json_array() };
 
-    if (read_table(data_dir, path, &table, err) < 0)
+    if (runtimes_read(data_dir, path, &table, err) < 0)
         goto failed;
     const struct value *images = value_find(table, "images"),
                        *runtimes = value_find(table, "runtimes");

@@ -13,6 +13,7 @@
 #include <stdbool.h>
 
 #include "base/err.h"
+#include "drivers/users.h"
 
 struct journal;
 
@@ -52,6 +53,14 @@ int runtimes_tiers(const char *data_dir, json_t **out, struct err *err);
 /* How long environments stay (drivers/environment.h): days without use, and bytes of all together;
  * 0: no limit. */
 int runtimes_keep(const char *data_dir, double *out_days, double *out_bytes, struct err *err);
+
+/* What every job's sandbox has of this machine. */
+struct runtimes_sandbox {
+    struct users_range users;   /* of whom each job has one to itself (drivers/users.h) */
+    json_t *expose;             /* absolute paths; yours */
+};
+/* Quick where the file has not changed since the last call. Any thread. */
+int runtimes_sandbox(const char *data_dir, struct runtimes_sandbox *out, struct err *err);
 
 /* A program of PATH, as a path without symbolic links (PATH_MAX bytes); false: there is none. */
 bool runtimes_program(const char *name, char *out);

@@ -16,12 +16,14 @@ static const struct key { const char *name; enum type type; } runtime_keys[] = {
   image_keys[] = {
     { "python", TEXT }, { "system", BOOL }, { "requirements", TEXTS }, { "plain", BOOL },
     { "pull", BOOL }, { "container", BOOL }, { "user", USER }, { 0 } },
-  environment_keys[] = { { "days", SIZE }, { "size", SIZE }, { 0 } };
+  environment_keys[] = { { "days", SIZE }, { "size", SIZE }, { 0 } },
+  user_keys[] = { { "first", SIZE }, { "last", SIZE }, { 0 } };
 
-/* Tiers are looked at where they are read (runtimes_tiers). */
+/* Tiers and folders are looked at where they are read (runtimes_tiers, runtimes_sandbox). */
 static const struct part { const char *name, *row; const struct key *keys; bool rows; } parts[] = {
     { "runtimes", "a runtime", runtime_keys, true }, { "images", "an image", image_keys, true },
-    { "tiers", NULL, NULL, true }, { "environments", "environments", environment_keys, false } };
+    { "tiers", NULL, NULL, true }, { "environments", "environments", environment_keys, false },
+    { "users", "users", user_keys, false }, { "expose", NULL, NULL, false } };
 enum { PARTS = sizeof parts / sizeof parts[0] };
 
 static bool fits(const struct value *v, enum type type)
@@ -94,7 +96,7 @@ int runtimes_check_table(const struct value *table, const char *path, struct err
 {
     if (table->kind != VALUE_MAP && !value_is_null(table))
         return err_set(err, ERR_INVALID, "%s:%d: the table is a map: runtimes, images, tiers, "
-                       "environments", path, table->line);
+                       "environments, users, expose", path, table->line);
     for (const struct value *v = table->kind == VALUE_MAP ? table->child : NULL; v; v = v->next)
         if (check_part(v, path, err) < 0)
             return -(int)err->code;
@@ -113,5 +115,9 @@ int runtimes_check(const char *data_dir, struct err *err)
     if (runtimes_tiers(data_dir, &tiers, err) < 0)      /* reads, and so looks at, all of it */
         return -(int)err->code;
     json_decref(tiers);
+    struct runtimes_sandbox sandbox;
+    if (runtimes_sandbox(data_dir, &sandbox, err) < 0)
+        return -(int)err->code;
+    json_decref(sandbox.expose);
     return runtimes_keep(data_dir, &days, &bytes, err);
 }

@@ -29,6 +29,7 @@ static const char *const schema[] = {
     "CREATE INDEX jobs_state ON jobs (state, id);"
     "CREATE TABLE job_labels (key TEXT, value TEXT, job INTEGER, PRIMARY KEY (key, value, job)) "
     "WITHOUT ROWID",
+    "ALTER TABLE jobs ADD COLUMN user INTEGER NOT NULL DEFAULT 0",
     NULL
 };
 
@@ -197,13 +198,14 @@ static json_t *row_json(const struct job_row *r, json_t *spec)
     json_t *labels = r->labels ? json_loads(r->labels, 0, NULL) : NULL;
 
     return json_pack("{s:s, s:s, s:s, s:s, s:s, s:o*, s:o, s:i, s:f, s:f, s:f, s:i, "
-                     "s:{s:i, s:i, s:i}, s:f, s:I}",
+                     "s:{s:i, s:i, s:i}, s:f, s:I, s:I}",
                      "name", r->name, "project", r->project, "state", job_state_name(r->state),
                      "reason", r->reason, "kind", r->kind, "spec", spec,
                      "labels", labels ? labels : json_object(), "priority", r->priority,
                      "created", r->created, "started", r->started, "ended", r->ended,
                      "attempt", r->attempt, "workers", "min", r->min, "max", r->max,
-                     "now", r->now, "retry_at", r->retry_at, "uid", (json_int_t)r->id);
+                     "now", r->now, "retry_at", r->retry_at, "uid", (json_int_t)r->id,
+                     "user", (json_int_t)r->user);
 }
 
 int job_spec_of(sqlite3 *db, int64_t id, json_t **out, struct err *err)
