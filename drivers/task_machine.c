@@ -64,6 +64,11 @@ static void show(struct task *t, const char *path, const char *const hide[2])
  * /srv/conda/bin. A folder in the root itself is too much: of /tools/bin that alone. */
 static void show_programs(struct task *t, const char *dir, const char *const hide[2])
 {
+    static const char *const usual[] = { "/usr/bin", "/usr/sbin", "/usr/local/bin",
+                                         "/usr/local/sbin", "/bin", "/sbin" };
+    for (size_t i = 0; i < sizeof usual / sizeof usual[0]; i++)
+        if (!strcmp(dir, usual[i]))
+            return;
     OWN_MEM char *real = dir[0] == '/' ? realpath(dir, NULL) : NULL;
     char *slash = real ? strrchr(real, '/') : NULL;
 
