@@ -1,9 +1,10 @@
 /* drivers/sandbox_room.c - places for paths that this machine does not have
  *
  * A step of a pipeline wants an output at /opt/results, where here is nothing, and /opt is read-only.
- * A directory of the machine in which such a place is missing is put together anew: an empty one of memory, in
- * which every entry of the old one is bound under its name, and the missing one is made. That is
- * done before the whole is made read-only, and only for directories that everybody may pass: what
+ * A directory of the machine in which such a place is missing is put together anew: an empty one of
+ * memory, in which every entry of the old one is bound under its name, and the missing one is made.
+ * That is done before the whole is made read-only, and only for directories that everybody may
+ * pass: what
  * is below another one is covered later (drivers/sandbox_mount.c), so that nothing there shows.
  */
 #include <dirent.h>

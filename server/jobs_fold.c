@@ -322,8 +322,8 @@ bool job_row_equal(const struct job_row *a, const struct job_row *b)
     return a->id == b->id && !strcmp(a->project, b->project) && !strcmp(a->name, b->name) &&
            !strcmp(a->kind, b->kind) && a->state == b->state && a->live == b->live &&
            a->priority == b->priority && a->attempt == b->attempt && a->retries == b->retries &&
-           a->min == b->min && a->max == b->max && a->now == b->now && a->user == b->user && a->cpu == b->cpu &&
-           a->memory == b->memory && a->gpu == b->gpu && a->created == b->created &&
+           a->min == b->min && a->max == b->max && a->now == b->now && a->cpu == b->cpu &&
+           a->user == b->user && a->memory == b->memory && a->gpu == b->gpu && a->created == b->created &&
            a->started == b->started && a->ended == b->ended && a->retry_at == b->retry_at &&
            !strcmp(a->reason, b->reason) &&
            (a->labels ? b->labels && !strcmp(a->labels, b->labels) : !b->labels);
