@@ -249,10 +249,10 @@ static int let_go(int word, const char *dir, const struct err *how)
     fflush(stdout);
     if (how->code == ERR_OK && asprintf(&path, "%s/server.log", dir) > 0) {
         OWN_FD int log = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
-        OWN_FD int none = open("/dev/null", O_RDONLY | O_CLOEXEC);
+        OWN_FD int none = open("/dev/null", O_RDWR | O_CLOEXEC);
         dup2(none, 0);
-        dup2(log, 1);
-        dup2(log, 2);
+        dup2(log >= 0 ? log : none, 1);
+        dup2(log >= 0 ? log : none, 2);
     }
     ssize_t n = write(word, how, sizeof *how);
     close(word);

@@ -418,7 +418,9 @@ int jobs_delete(struct server *s, const char *project, const char *name, struct 
     store_point("jobs.deleted");        /* what is left of its files goes at the next start */
     if (job_path(s, d.id, 0, path, sizeof path, err) < 0)
         return -(int)err->code;
-    return tree_remove(path, err);
+    int rc = tree_remove(path, err);
+    store_reclaim(s->store);
+    return rc;
 }
 
 /* ------------------------------------------------------------ lists */
