@@ -181,6 +181,30 @@ static int say_address(struct server *s, int fd, const struct server_config *c, 
 
 /* ------------------------------------------------------------ the data directory */
 
+/* While no server runs the file has another name, and keeps its block: the next start writes into
+ * that, also on a full disk. `spare`: that name. */
+static int json_path(const struct server *s, bool spare, char out[PATH_MAX])
+{
+    return snprintf(out, PATH_MAX, "%s/server.json%s", s->data_dir, spare ? ".spare" : "")
+        < PATH_MAX ? 0 : -1;
+}
+
+/* Another process has the lock. */
+static int say_taken(const struct server *s, struct err *err)
+{
+    char path[PATH_MAX];
+    OWN_MEM char *text = NULL;
+    struct err unread = { 0 };
+    OWN_JSON json_t *doc =
+        json_path(s, false, path) == 0 && files_read(path, 4096, &text, NULL, &unread) == 0
+            ? json_loads(text, 0, NULL) : NULL;
+    const char *where = json_string_value(json_object_get(doc, "address"));
+
+    return err_set(err, ERR_CONFLICT, "a server runs on %s already%s%.100s: no other one was started "
+                   "(muster serve --stop ends it, --data-dir makes another)", s->data_dir,
+                   where ? ", at " : "", where ? where : "");
+}
+
 enum { LOCK_TRIES = 100 };      /* in a second */
 
 static int lock_data(struct server *s, struct err *err)
@@ -202,18 +226,7 @@ static int lock_data(struct server *s, struct err *err)
     bool mine = false;
     for (int i = 0; i < LOCK_TRIES && !(mine = flock(s->lock_fd, LOCK_EX | LOCK_NB) == 0); i++)
         usleep(1000000 / LOCK_TRIES);
-    if (!mine)
-        return err_set(err, ERR_CONFLICT, "a server runs on %s already (muster env points to it; "
-                       "--data-dir makes another)", s->data_dir);
-    return 0;
-}
-
-/* While no server runs the file has another name, and keeps its block: the next start writes into
- * that, also on a full disk. `spare`: that name. */
-static int json_path(const struct server *s, bool spare, char out[PATH_MAX])
-{
-    return snprintf(out, PATH_MAX, "%s/server.json%s", s->data_dir, spare ? ".spare" : "")
-        < PATH_MAX ? 0 : -1;
+    return mine ? 0 : say_taken(s, err);
 }
 
 /* Nobody is told any more where a server is, or where one was that was killed. */
@@ -240,8 +253,8 @@ static int write_json(const struct server *s, struct err *err)
 {
     char path[PATH_MAX], spare[PATH_MAX];
     OWN_JSON json_t *doc =
-        json_pack("{s:s, s:i, s:f, s:s}", "address", s->address, "pid", (int)getpid(), "started",
-                  s->started, "version", MUSTER_VERSION);
+        json_pack("{s:s, s:i, s:f, s:s, s:b}", "address", s->address, "pid", (int)getpid(),
+                  "started", s->started, "version", MUSTER_VERSION, "kept", s->passed);
     OWN_MEM char *text = doc ? json_dumps(doc, JSON_INDENT(2)) : NULL;
     int rc;
 

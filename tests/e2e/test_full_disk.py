@@ -20,7 +20,7 @@ from buckets import get, make, put
 from hosts import wait_for
 from server import ENDED, Server
 
-KILLS = int(os.environ.get("MUSTER_FULL_DISK_KILLS", "4"))
+KILLS = int(os.environ.get("MUSTER_FULL_DISK_KILLS", "3"))
 SEED = int(os.environ.get("MUSTER_TEST_SEED", "0")) or random.SystemRandom().randrange(1 << 30)
 WORKFLOW = """apiVersion: argoproj.io/v1alpha1
 kind: Workflow
