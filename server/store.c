@@ -586,7 +586,7 @@ int store_write_last(struct store *s, int (*fn)(sqlite3 *db, void *arg, struct e
 
 void store_reclaim(struct store *s)
 {
-    if (s->room.held < ROOM_RESERVE)
+    if (s && s->room.held < ROOM_RESERVE)
         store_room_take(&s->room);
 }
 

@@ -45,7 +45,8 @@ int store_write_last(struct store *s, int (*fn)(sqlite3 *db, void *arg, struct e
                      void *arg, struct err *err);
 /* Gives up a step of the reserve, for a file that has to be written. False: nothing is left. */
 bool store_release(struct store *s);
-/* Takes the reserve again as far as there is room: after files were removed. Each write does. */
+/* Takes the reserve again as far as there is room: after files were removed. Each write does. NULL is
+ * fine. */
 void store_reclaim(struct store *s);
 
 /* Runs fn on this thread's read connection, in one snapshot. */
