@@ -703,7 +703,8 @@ int store_schema(struct store *s, const char *module, const char *const *schema,
 {
     struct migration m = { module, schema };
 
-    return store_write(s, migrate, &m, err);
+    /* On a full disk, too: it changes nothing then, unless the program is a newer one. */
+    return store_write_last(s, migrate, &m, err);
 }
 
 static int sync_and_rename(const char *from, const char *to, struct err *err)

@@ -26,7 +26,7 @@
 /* Some hundred changes of a job each, and the files that go with them. */
 enum {
     ROOM_LOG = 1 << 20,
-    ROOM_PAGES = 256 << 10,
+    ROOM_PAGES = 512 << 10,
     ROOM_RESERVE = 1 << 20,
     ROOM_STEP = ROOM_RESERVE / 4,
     ROOM_START = ROOM_STEP,
