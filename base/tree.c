@@ -14,6 +14,8 @@
 
 /* A directory deeper than this is moved to the top of the tree and removed from there. */
 enum { DEPTH_MAX = 32 };
+/* A directory deeper than this is not counted: each level keeps a descriptor open. */
+enum { BYTES_DEPTH = 200 };
 
 struct removal {
     int top;                    /* the tree's own directory */
@@ -152,4 +154,63 @@ int tree_scratch(const char *name, char *out, size_t size, struct err *err)
         return 0;
     *out = 0;
     return err_set(err, ERR_IO, "%.200s: %s (set TMPDIR)", tmp, strerror(errno));
+}
+
+/* ------------------------------------------------------------------ how much it takes */
+
+struct sum { int64_t bytes; dev_t dev; bool whole; };
+
+/* A file with several names counts in parts, so that all of its names together count once. */
+static void add_file(struct sum *s, const struct stat *st)
+{
+    s->bytes += (int64_t)st->st_blocks * 512 / (st->st_nlink > 1 && !S_ISDIR(st->st_mode)
+                                                    ? (int64_t)st->st_nlink : 1);
+}
+
+/* Takes fd. */
+static void add_dir(struct sum *s, int fd, int depth)
+{
+    DIR *d = fdopendir(fd);
+
+    if (!d) {
+        close(fd);
+        s->whole = false;
+        return;
+    }
+    for (struct dirent *e; (e = readdir(d));) {
+        struct stat st;
+        if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, "..") ||
+            fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0 || st.st_dev != s->dev)
+            continue;
+        add_file(s, &st);
+        if (!S_ISDIR(st.st_mode))
+            continue;
+        int inner = depth < BYTES_DEPTH
+            ? openat(dirfd(d), e->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC) : -1;
+        if (inner >= 0)
+            add_dir(s, inner, depth + 1);
+        else if (depth >= BYTES_DEPTH || (errno != ENOENT && errno != ENOTDIR && errno != ELOOP))
+            s->whole = false;
+    }
+    closedir(d);
+}
+
+int64_t tree_bytes(const char *path, bool *out_whole)
+{
+    struct sum s = { .whole = true };
+    struct stat st;
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+    if (fd < 0 || fstat(fd, &st) < 0) {
+        if (fd >= 0)
+            close(fd);
+        s.whole = errno == ENOENT;
+    } else {
+        s.dev = st.st_dev;
+        add_file(&s, &st);
+        add_dir(&s, fd, 0);
+    }
+    if (out_whole)
+        *out_whole = s.whole;
+    return s.bytes;
 }

@@ -12,13 +12,20 @@
 #ifndef MUSTER_BASE_TREE_H
 #define MUSTER_BASE_TREE_H
 
+#include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "base/err.h"
 
 /* Removes all it can, and says why the first thing that stayed did. A tree that is not there is
  * fine. The directories above `path` are trusted. */
 int tree_remove(const char *path, struct err *err);
+
+/* Bytes of the disk that it takes, by what can be seen: links are not followed, what is mounted in it
+ * does not count. *out_whole (NULL: nobody asks): false where a part could not be read (closed to us,
+ * or 200 directories deep). 0 for one that is not there. */
+int64_t tree_bytes(const char *path, bool *out_whole);
 
 /* Makes a directory for a while, ${TMPDIR:-/tmp}/NAME-XXXXXX; *out is empty after a failure. */
 int tree_scratch(const char *name, char *out, size_t size, struct err *err);

@@ -170,7 +170,38 @@ static void a_link_that_takes_a_directorys_place_meanwhile_is_not_followed(void 
     leave();
 }
 
+static void a_tree_takes_what_its_files_take_once_each(void **state)
+{
+    (void)state;
+    static char bytes[1 << 20];
+    bool whole = false;
+
+    enter();
+    assert_int_equal(mkdir("tree", 0700), 0);
+    assert_int_equal(mkdir("tree/a", 0700), 0);
+    int64_t empty = tree_bytes("tree", &whole);
+    assert_true(whole && empty < 64 << 10);
+    memset(bytes, 7, sizeof bytes);
+    int fd = open("tree/a/file", O_CREAT | O_WRONLY, 0600);
+    assert_int_equal(write(fd, bytes, sizeof bytes), sizeof bytes);
+    fsync(fd);
+    close(fd);
+    int64_t one = tree_bytes("tree", &whole) - empty;
+    assert_true(one >= 1 << 20 && one < (1 << 20) + (64 << 10));
+    assert_int_equal(link("tree/a/file", "tree/twin"), 0);
+    assert_int_equal(symlink("/", "tree/out"), 0);
+    fd = open("tree/holes", O_CREAT | O_WRONLY, 0600);
+    assert_int_equal(ftruncate(fd, 1LL << 40), 0);
+    close(fd);
+    int64_t more = tree_bytes("tree", &whole) - empty;
+    assert_true(whole && more >= one && more < one + (64 << 10));
+    assert_int_equal(tree_bytes("missing", &whole), 0);
+    assert_true(whole);
+    leave();
+}
+
 CHECK_MAIN(a_tree_goes_with_its_links_and_not_what_they_name,
            a_tree_deeper_than_descriptors_and_paths_go_is_removed,
            directories_that_their_owner_closed_are_opened, what_stays_is_told_and_the_rest_goes,
-           a_link_that_takes_a_directorys_place_meanwhile_is_not_followed)
+           a_link_that_takes_a_directorys_place_meanwhile_is_not_followed,
+           a_tree_takes_what_its_files_take_once_each)
