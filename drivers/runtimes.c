@@ -82,14 +82,7 @@ static const char defaults[] =
     "many\n"
     "# days, and the oldest ones when all take more than this. 0: never.\n"
     "environments: {days: 30, size: 50Gi}\n"
-    "# Users of jobs when the server is root: each running job has one of these numbers, as user and "
-    "as\n"
-    "# group, to itself. Take a range that nobody else on this machine has.\n"
-    "users: {first: 0x70000000, last: 0x7fffffff}\n"
-    "# Folders that every job may read, beside programs and settings (/usr, /etc, /opt): programs "
-    "or data\n"
-    "# that are kept elsewhere, such as [/srv/conda].\n"
-    "expose: []\n";
+    "\n" RUNTIMES_LIMITS;
 
 enum { KEEP_DAYS = 30 };
 static const double keep_bytes = 50.0 * (1 << 30);
@@ -140,7 +133,7 @@ static const struct value *find_image(const struct value *images, const char *im
     return best;
 }
 
-static const char *word_of(const struct value *row, const char *key)
+const char *runtimes_word(const struct value *row, const char *key)
 {
     const struct value *v = row ? value_find(row, key) : NULL;
     return v && v->text ? v->text : "";
@@ -151,7 +144,7 @@ static void read_row(const struct value *row, struct runtime *out, const char **
     const struct value *python = row ? value_find(row, "python") : NULL;
     const struct value *list = row ? value_find(row, "requirements") : NULL;
 
-    out->system = !strcmp(word_of(row, "system"), "true");
+    out->system = !strcmp(runtimes_word(row, "system"), "true");
     *out_python = python ? python->text : NULL;
     for (const struct value *v = list && list->kind == VALUE_LIST ? list->child : NULL; v;
          v = v->next)
@@ -169,10 +162,10 @@ int runtimes_image(const char *data_dir, const char *image, struct runtime_image
         return -(int)err->code;
     const struct value *row = find_image(value_find(table, "images"), image);
     *out = (struct runtime_image){ .has_row = row != NULL,
-                                   .pull = !strcmp(word_of(row, "pull"), "true"),
-                                   .never = !strcmp(word_of(row, "container"), "false"),
-                                   .own_user = !strcmp(word_of(row, "user"), "image"),
-                                   .plain = !strcmp(word_of(row, "plain"), "true") };
+                                   .pull = !strcmp(runtimes_word(row, "pull"), "true"),
+                                   .never = !strcmp(runtimes_word(row, "container"), "false"),
+                                   .own_user = !strcmp(runtimes_word(row, "user"), "image"),
+                                   .plain = !strcmp(runtimes_word(row, "plain"), "true") };
     return 0;
 }
 
@@ -253,7 +246,7 @@ int runtimes_keep(const char *data_dir, double *out_days, double *out_bytes, str
     if (runtimes_read(data_dir, path, &table, err) < 0)
         return -(int)err->code;
     const struct value *row = value_find(table, "environments");
-    const char *days = word_of(row, "days"), *size = word_of(row, "size");
+    const char *days = runtimes_word(row, "days"), *size = runtimes_word(row, "size");
     *out_days = *days ? runtimes_bytes(days) : KEEP_DAYS;
     *out_bytes = *size ? runtimes_bytes(size) : keep_bytes;
     return 0;

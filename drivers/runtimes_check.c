@@ -7,9 +7,10 @@
 #include "base/near.h"
 #include "drivers/runtimes_int.h"
 
-enum type { BOOL, TEXT, TEXTS, SIZE, USER };
+enum type { BOOL, TEXT, TEXTS, SIZE, USER, SHARE };
 static const char *const takes[] = { "true or false", "a text", "a list of texts",
-                                     "a number, 0 or more", "\"image\"" };
+                                     "a number, 0 or more", "\"image\"",
+                                     "a size (2Gi), or a share of the machine's (90%)" };
 
 static const struct key { const char *name; enum type type; } runtime_keys[] = {
     { "python", TEXT }, { "system", BOOL }, { "requirements", TEXTS }, { 0 } },
@@ -17,14 +18,43 @@ static const struct key { const char *name; enum type type; } runtime_keys[] = {
     { "python", TEXT }, { "system", BOOL }, { "requirements", TEXTS }, { "plain", BOOL },
     { "pull", BOOL }, { "container", BOOL }, { "user", USER }, { 0 } },
   environment_keys[] = { { "days", SIZE }, { "size", SIZE }, { 0 } },
-  user_keys[] = { { "first", SIZE }, { "last", SIZE }, { 0 } };
+  jobs_keys[] = { { "days", SIZE }, { "size", SHARE }, { 0 } },
+  job_keys[] = { { "memory", SHARE }, { "processes", SIZE }, { "disk", SHARE }, { 0 } },
+  job_max_keys[] = { { "memory", SHARE }, { "cpu", SIZE }, { "processes", SIZE },
+                     { "disk", SHARE }, { 0 } },
+  project_keys[] = { { "memory", SHARE }, { "cpu", SIZE }, { "processes", SIZE },
+                     { "jobs", SIZE }, { "disk", SHARE }, { 0 } };
 
-/* Tiers and folders are looked at where they are read (runtimes_tiers, runtimes_sandbox). */
-static const struct part { const char *name, *row; const struct key *keys; bool rows; } parts[] = {
-    { "runtimes", "a runtime", runtime_keys, true }, { "images", "an image", image_keys, true },
-    { "tiers", NULL, NULL, true }, { "environments", "environments", environment_keys, false },
-    { "users", "users", user_keys, false }, { "expose", NULL, NULL, false } };
-enum { PARTS = sizeof parts / sizeof parts[0] };
+/* Tiers are looked at where they are read (runtimes_tiers). */
+struct part {
+    const char *name, *row;
+    const struct key *keys;
+    bool rows;                  /* the part is a map of names to rows; else one row */
+    const struct part *parts;   /* it is a map of parts, the last of which has no name */
+};
+static const struct part limit_parts[] = {
+    { "job", "limits.job", job_keys, false, NULL },
+    { "job_max", "limits.job_max", job_max_keys, false, NULL },
+    { "project", "limits.project", project_keys, false, NULL },
+    { "projects", "limits of a project", project_keys, true, NULL }, { 0 } };
+static const struct part parts[] = {
+    { "runtimes", "a runtime", runtime_keys, true, NULL },
+    { "images", "an image", image_keys, true, NULL }, { "tiers", NULL, NULL, true, NULL },
+    { "environments", "environments", environment_keys, false, NULL },
+    { "limits", "limits", NULL, false, limit_parts },
+    { "jobs", "jobs", jobs_keys, false, NULL }, { 0 } };
+
+double runtimes_share(const char *text, double of)
+{
+    size_t n = strlen(text);
+    char number[32];
+
+    if (n < 2 || n >= sizeof number || text[n - 1] != '%')
+        return runtimes_bytes(text);
+    snprintf(number, sizeof number, "%.*s", (int)n - 1, text);
+    double percent = strspn(number, "0123456789.") == n - 1 ? runtimes_bytes(number) : -1;
+    return percent >= 0 && percent <= 100 ? percent / 100 * of : -1;
+}
 
 static bool fits(const struct value *v, enum type type)
 {
@@ -38,6 +68,7 @@ static bool fits(const struct value *v, enum type type)
         return false;
     return type == BOOL   ? !strcmp(v->text, "true") || !strcmp(v->text, "false")
            : type == SIZE ? runtimes_bytes(v->text) >= 0
+           : type == SHARE ? runtimes_share(v->text, 1) >= 0
            : type == USER ? !strcmp(v->text, "image")
                           : v->text[0] != '\0';
 }
@@ -70,24 +101,26 @@ static int check_row(const struct value *row, const struct part *p, const char *
                   row->line, row->key, p->keys->name);
 }
 
-static int check_part(const struct value *v, const char *path, struct err *err)
+static int check_part(const struct value *v, const struct part *list, const char *of,
+                      const char *path, struct err *err)
 {
     struct near near = near_to(v->key);
-    int i = 0;
+    const struct part *p = list;
 
-    for (; i < PARTS && strcmp(parts[i].name, v->key); i++)
-        near_try(&near, parts[i].name);
-    if (i == PARTS)
-        return no_such_key(v, "the table", near.word, path, err);
-    if (!parts[i].keys)
+    for (; p->name && strcmp(p->name, v->key); p++)
+        near_try(&near, p->name);
+    if (!p->name)
+        return no_such_key(v, of, near.word, path, err);
+    if (!p->keys && !p->parts)
         return 0;
-    if (!parts[i].rows)
-        return check_row(v, &parts[i], path, err);
+    if (p->keys && !p->rows)
+        return check_row(v, p, path, err);
     if (v->kind != VALUE_MAP && !value_is_null(v))
-        return err_set(err, ERR_INVALID, "%s:%d: %s: takes a map of names to rows", path, v->line,
-                       v->key);
+        return err_set(err, ERR_INVALID, "%s:%d: %s: takes a map of %s", path, v->line, v->key,
+                       p->parts ? "parts, such as {job: ...}" : "names to rows");
     for (const struct value *row = v->kind == VALUE_MAP ? v->child : NULL; row; row = row->next)
-        if (check_row(row, &parts[i], path, err) < 0)
+        if ((p->parts ? check_part(row, p->parts, p->row, path, err)
+                      : check_row(row, p, path, err)) < 0)
             return -(int)err->code;
     return 0;
 }
@@ -96,9 +129,9 @@ int runtimes_check_table(const struct value *table, const char *path, struct err
 {
     if (table->kind != VALUE_MAP && !value_is_null(table))
         return err_set(err, ERR_INVALID, "%s:%d: the table is a map: runtimes, images, tiers, "
-                       "environments, users, expose", path, table->line);
+                       "environments, limits, jobs", path, table->line);
     for (const struct value *v = table->kind == VALUE_MAP ? table->child : NULL; v; v = v->next)
-        if (check_part(v, path, err) < 0)
+        if (check_part(v, parts, "the table", path, err) < 0)
             return -(int)err->code;
     return 0;
 }
@@ -115,9 +148,5 @@ int runtimes_check(const char *data_dir, struct err *err)
     if (runtimes_tiers(data_dir, &tiers, err) < 0)      /* reads, and so looks at, all of it */
         return -(int)err->code;
     json_decref(tiers);
-    struct runtimes_sandbox sandbox;
-    if (runtimes_sandbox(data_dir, &sandbox, err) < 0)
-        return -(int)err->code;
-    json_decref(sandbox.expose);
     return runtimes_keep(data_dir, &days, &bytes, err);
 }

@@ -8,6 +8,7 @@
 #include "base/files.h"
 #include "base/json.h"
 #include "base/own.h"
+#include "drivers/limits.h"
 #include "tests/check.h"
 
 static char data[] = "/tmp/muster-runtimes-XXXXXX";
@@ -145,6 +146,63 @@ static void an_image_goes_by_its_longest_row(void **state)
     assert_false(image("b").has_row);
 }
 
+static double limit(const char *part, const char *key)
+{
+    struct err err = { 0 };
+    OWN_JSON json_t *limits = NULL;
+    assert_ok(runtimes_limits(data, &limits, &err));
+    const json_t *row = strchr(part, '.') ? json_object_get(json_object_get(limits, "projects"),
+                                                            strchr(part, '.') + 1)
+                                          : json_object_get(limits, part);
+    return json_object_get(row, key) ? number_of(row, key) : -1;
+}
+
+static void limits_have_defaults_that_a_table_changes_one_by_one(void **state)
+{
+    (void)state;
+    double memory = (double)limits_machine_memory();
+    put("images: {}\n");        /* a table that says nothing of limits */
+    assert_true(limit("job", "memory") == memory * 0.9);
+    assert_int_equal(limit("job", "processes"), 4096);
+    assert_true(limit("job", "disk") > 0);
+    assert_int_equal(limit("job_max", "processes"), 32768);
+    assert_int_equal(limit("job_max", "memory"), 0);
+    assert_int_equal(limit("project", "jobs"), 0);
+    assert_int_equal(limit("jobs", "days"), 365);
+    put("limits:\n  job: {memory: 50%}\n  project: {jobs: 3}\n  projects: {a: {disk: 2Gi}}\n"
+        "jobs: {days: 7}\n");
+    assert_true(limit("job", "memory") == memory * 0.5);
+    assert_int_equal(limit("job", "processes"), 4096);
+    assert_int_equal(limit("project", "jobs"), 3);
+    assert_true(limit("projects.a", "disk") == 2.0 * (1 << 30));
+    assert_int_equal(limit("projects.a", "jobs"), -1);
+    assert_int_equal(limit("jobs", "days"), 7);
+    assert_true(limit("jobs", "size") > 0);
+}
+
+static void a_wrong_limit_is_told_with_its_line(void **state)
+{
+    (void)state;
+    static const struct { const char *text, *said; } cases[] = {
+        { "limits: {job: {memory: 101%}}\n", ":1: memory: takes a size (2Gi), or a share of the" },
+        { "limits: {job: {memory: -5}}\n", ":1: memory: takes a size" },
+        { "limits: {job: {memory: x%}}\n", ":1: memory: takes a size" },
+        { "limits: {job: {processes: 10%}}\n", ":1: processes: takes a number, 0 or more" },
+        { "limits: {job: {cpu: 1}}\n", ":1: \"cpu\": limits.job has no such key" },
+        { "limits: [1]\n", ":1: limits: takes a map of parts" },
+        { "limits: {projects: {a: 3}}\n", ":1: a: takes a map of keys" },
+        { "limits:\n  projectss: {}\n", ":2: \"projectss\": limits has no such key; did you mean "
+          "\"projects\"?" },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct err err = { 0 };
+        put(cases[i].text);
+        assert_fails(runtimes_check(data, &err), ERR_INVALID);
+        if (!strstr(err.text, cases[i].said))
+            fail_msg("%s is not in: %s", cases[i].said, err.text);
+    }
+}
+
 static void cleared(void **state)
 {
     (void)state;
@@ -155,4 +213,5 @@ static void cleared(void **state)
 CHECK_MAIN(the_table_is_written_with_its_defaults, a_table_without_tiers_has_the_default_ones,
            tiers_are_edited, a_wrong_tier_is_told_with_its_line,
            a_key_that_nobody_reads_is_told_with_its_line, an_image_goes_by_its_longest_row,
-           cleared)
+           limits_have_defaults_that_a_table_changes_one_by_one,
+           a_wrong_limit_is_told_with_its_line, cleared)
