@@ -7,6 +7,7 @@
  *   DIR/order.json     what to run, without the values of secrets
  *   DIR/lock           "PID PHASE\n" of the keeper, who holds a flock on it; empty: none yet
  *   DIR/stop           {"grace_ms": n}: somebody wants it stopped
+ *   DIR/full           a sentence: its project has no disk left, the job is to end (drivers/guard.h)
  *   DIR/log.N          what it printed (drivers/journal.h)
  *   DIR/exit.json      how it ended: {"code", "signal", "reason", "cause", "started", "ended",
  *                      "cpu_s", "memory_peak", "lines", "lines_dropped"}
@@ -33,10 +34,11 @@ struct order {
     const json_t *packages;     /* of a Python job: paths of local files, in the order of the
                                    document's; NULL: none */
     int workers;                /* to begin with (native training) */
+    /* Memory and processes of a job that does not ask for them in its resources; disk: at most, also
+     * for one that does. 0: no limit. */
+    struct { long long memory, processes, disk; } limits;
     long long log_limit;        /* bytes that the logs of all attempts may have together; 0: any */
     bool unconfined;            /* serve --no-sandbox: runs as the server itself */
-    unsigned user;              /* under root: the number under which it runs; 0: any free one */
-    const json_t *expose;       /* paths of this machine that it sees, too; NULL: none */
 };
 
 enum run_phase {

@@ -36,12 +36,12 @@
 #include "drivers/container.h"
 #include "drivers/environment.h"
 #include "drivers/gpus.h"
+#include "drivers/guard.h"
 #include "drivers/journal.h"
 #include "drivers/mask.h"
 #include "drivers/sandbox.h"
 #include "drivers/step.h"
 #include "drivers/task.h"
-#include "drivers/users.h"
 
 enum {
     READ_BYTES = 256 << 10,
@@ -50,11 +50,12 @@ enum {
     DRAIN_MS = 2000,            /* for output of a dead program: somebody else may hold its pipe */
     RESIZE_AGAIN_MS = 200,      /* the coordinator of a run is not up at once */
     ORDER_BYTES = 64 << 20,
-    GPU_WAIT_S = 30, GPU_AGAIN_MS = 20, USER_WAIT_S = 30,
+    GPU_WAIT_S = 30, GPU_AGAIN_MS = 20,
 };
 
-enum cause { ENDED_ITSELF, STOPPED, OUT_OF_TIME, NO_PROGRAM, NOT_SET_UP };
-static const char *const cause_names[] = { "exit", "stopped", "time", "not found", "set-up" };
+enum cause { ENDED_ITSELF, STOPPED, OUT_OF_TIME, OUT_OF_DISK, NO_PROGRAM, NOT_SET_UP };
+static const char *const cause_names[] = { "exit", "stopped", "time", "disk", "not found",
+                                           "set-up" };
 
 /* How a program ended. */
 struct outcome {
@@ -62,7 +63,7 @@ struct outcome {
     int status;                 /* of wait */
     int error;                  /* NO_PROGRAM: errno */
     double started, ended, cpu_s;       /* Unix time */
-    char text[200];             /* NOT_SET_UP */
+    char text[200];             /* OUT_OF_DISK, NOT_SET_UP */
 };
 
 struct keeper {
@@ -71,7 +72,6 @@ struct keeper {
     json_t *order, *env;
     struct task_order task_order;
     struct gpus gpus;
-    int user_lock;              /* its user is ours as long as it is open */
     struct journal *journal;
     bool stopping;
     bool building;              /* a step of the preparation runs */
@@ -79,6 +79,7 @@ struct keeper {
     double deadline, resize_at;
     struct sandbox_run run;
     struct limits_group *limits;        /* of the job's program while it runs; borrowed */
+    struct guard *guard;        /* of the disk, while a program runs; borrowed */
     char *bytes;                /* READ_BYTES */
 };
 
@@ -202,10 +203,9 @@ static int read_order(struct keeper *k, struct err *err)
     o->spec = json_object_get(k->order, "spec");
     o->packages = json_object_get(k->order, "packages");
     o->env = k->env;
+    o->limits = json_object_get(k->order, "limits");
     o->workers = (int)json_integer_value(json_object_get(k->order, "workers"));
     o->confined = !json_is_true(json_object_get(k->order, "unconfined"));
-    o->user = SANDBOX_USER;
-    o->expose = json_object_get(k->order, "expose");
     o->journal = k->journal;
     limit_log(k, json_integer_value(json_object_get(k->order, "log_limit")));
     return make_work(k, err);
@@ -332,9 +332,10 @@ static void drain_output(struct keeper *k, struct pipes *p)
 
 static int next_timeout_ms(const struct keeper *k)
 {
-    const double times[] = { k->kill_at, k->stopping ? 0 : k->deadline, k->resize_at };
+    const double times[] = { k->kill_at, k->stopping ? 0 : k->deadline, k->resize_at,
+                             k->guard ? guard_next(k->guard) : 0 };
     double first = 0, now = clock_seconds();
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 4; i++)
         if (times[i] > 0 && (first == 0 || times[i] < first))
             first = times[i];
     if (first == 0)
@@ -377,6 +378,22 @@ static bool take_word(struct keeper *k, struct outcome *o, const struct task *t)
     return true;
 }
 
+/* The disk is looked at as soon as the program runs, and when it is time to. */
+static void look_at_disk(struct keeper *k, struct outcome *o, bool begins, double now)
+{
+    char reason[sizeof o->text];
+
+    if (k->guard && begins)
+        guard_begin(k->guard, now);
+    if (!k->guard || guard_next(k->guard) == 0 || now < guard_next(k->guard) ||
+        !guard_look(k->guard, k->run.init, now, reason, sizeof reason))
+        return;
+    k->guard = NULL;            /* its owner frees it: once is enough */
+    if (!k->stopping)
+        memcpy(o->text, reason, sizeof reason);
+    begin_stop(k, o, OUT_OF_DISK, 0);
+}
+
 static void watch(struct keeper *k, struct pipes *p, const struct task *t, struct outcome *o,
                   void (*started)(struct keeper *k))
 {
@@ -395,6 +412,7 @@ static void watch(struct keeper *k, struct pipes *p, const struct task *t, struc
             started(k);
         take_signals(k, o);
         double now = clock_seconds();
+        look_at_disk(k, o, !before && o->started > 0, now);
         if (k->resize_at > 0 && now >= k->resize_at)
             ask_to_resize(k);
         if (k->deadline > 0 && now >= k->deadline && !k->stopping)
@@ -404,6 +422,19 @@ static void watch(struct keeper *k, struct pipes *p, const struct task *t, struc
             ended = true;
         }
     }
+}
+
+/* The job's directory, and the folders outside of it that the program may write. A step of the
+ * preparation makes what others use, too: it may fill no disk, and has no limit of its own. */
+static struct guard *make_guard(const struct keeper *k, const struct task *t, bool is_job)
+{
+    char home[PATH_MAX];
+
+    snprintf(home, sizeof home, "%.*s", (int)(strrchr(k->dir, '/') - k->dir), k->dir);
+    struct guard *g = guard_new(home, is_job ? t->disk : 0);
+    if (g)
+        guard_add(g, t->paths);
+    return g;
 }
 
 /* `started` NULL: a step of the preparation. Fails only when nothing could be run. */
@@ -426,8 +457,11 @@ static int run_program(struct keeper *k, struct task *t, struct limits_group *li
         rc = sandbox_start(&s, &k->run, err);
     close_all(p.to);
     if (rc == 0) {
+        OWN(guard) guard = make_guard(k, t, started != NULL);
         k->deadline = 0;
+        k->guard = guard;
         watch(k, &p, t, &o, started);
+        k->guard = NULL;
         /* A stop that came between two programs must still be seen by the next. */
         sandbox_end(&k->run, s.confined);
         drain_output(k, &p);
@@ -471,6 +505,8 @@ static int run_step(void *arg, struct task *step, int *out_code, struct err *err
     if (o.cause == OUT_OF_TIME)
         return err_set(err, ERR_INVALID, "its environment took longer than %g s to build",
                        step->time_limit_s);
+    if (o.cause == OUT_OF_DISK)
+        return err_set(err, ERR_INVALID, "while its environment was made: %s", o.text);
     if (o.cause == NOT_SET_UP)
         return err_set(err, ERR_IO, "its sandbox could not be made: %s", o.text);
     if (o.cause == NO_PROGRAM)
@@ -490,6 +526,8 @@ static void say_reason(const struct task *t, const struct outcome *o,
         snprintf(out, size, o->started > 0 ? "stopped on request" : "stopped before it began");
     else if (o->cause == OUT_OF_TIME)
         snprintf(out, size, "ran longer than its limit of %g s", t->time_limit_s);
+    else if (o->cause == OUT_OF_DISK)
+        snprintf(out, size, "%s", o->text);
     else if (o->cause == NO_PROGRAM &&
              (o->error == ENOENT || (o->error == EACCES && !strchr(t->argv_list[0], '/'))))
         snprintf(out, size, "command not found: %s", t->argv_list[0]);
@@ -667,56 +705,6 @@ static int take_gpus(struct keeper *k, struct err *err)
     return 0;
 }
 
-/* The one that the server has chosen for it; started by hand, any that is free. */
-static int hold_user(struct keeper *k, uid_t *out, struct err *err)
-{
-    const json_t *chosen = json_object_get(k->order, "user");
-    const struct users_range any = USERS_DEFAULT;
-    double until = clock_seconds() + USER_WAIT_S;
-    int rc, grace_ms;
-
-    if (!json_is_integer(chosen))
-        return users_pick(&any, out, &k->user_lock, err);
-    *out = (uid_t)json_integer_value(chosen);
-    while ((rc = users_hold(*out, &k->user_lock, err)) == -ERR_AGAIN && clock_seconds() < until) {
-        if (wants_stop(&grace_ms)) {
-            k->stopping = true;
-            return err_set(err, ERR_CONFLICT, "stopped before it began");
-        }
-        usleep(GPU_AGAIN_MS * 1000);
-    }
-    return rc;
-}
-
-/* A user of its own (drivers/users.h). Where that cannot be had it is nobody, as others may be: the
- * server has said so at its start, and the log says it. */
-static int take_user(struct keeper *k, struct err *err)
-{
-    struct task_order *o = &k->task_order;
-    struct err why = { 0 };
-    uid_t user;
-    int ns;
-
-    if (geteuid() != 0 || !o->confined)
-        return 0;
-    if (hold_user(k, &user, err) < 0)
-        return -(int)err->code;
-    users_set_helper(user);
-    if (users_namespace(user, &ns, &why) < 0) {
-        journal_say(k->journal, "it runs as user %d, as other jobs do: %s", SANDBOX_USER, why.text);
-        return 0;
-    }
-    if (!users_fits(o->work, ns)) {
-        close(ns);
-        journal_say(k->journal, "it runs as user %d, as other jobs do: the file system of the data "
-                    "directory has no ID-mapped mounts", SANDBOX_USER);
-        return 0;
-    }
-    o->user = user;
-    o->user_ns = ns;
-    return 0;
-}
-
 static int run_job(struct keeper *k, struct err *err)
 {
     OWN(limits_group) limits = NULL;
@@ -730,8 +718,6 @@ static int run_job(struct keeper *k, struct err *err)
         k->stopping = true;
         return err_set(err, ERR_CONFLICT, "stopped before it began");
     }
-    if (take_user(k, err) < 0)
-        return -(int)err->code;
     if (container_choose(&k->task_order, run_step, k, &container, err) < 0 ||
         take_gpus(k, err) < 0)
         return -(int)err->code;
@@ -820,8 +806,7 @@ int keeper_wait(char *out_dir, size_t size, struct err *err)
 
 int keeper_run(const char *dir, struct err *err)
 {
-    struct keeper k = { .lock = -1, .signals = -1, .exit_file = -1, .user_lock = -1,
-                        .run = { .talk = -1 } };
+    struct keeper k = { .lock = -1, .signals = -1, .exit_file = -1, .run = { .talk = -1 } };
     OWN_MEM char *real = realpath(dir, NULL);
 
     if (!real || snprintf(k.dir, sizeof k.dir, "%s", real) >= (int)sizeof k.dir || chdir(real) < 0)
@@ -847,8 +832,6 @@ int keeper_run(const char *dir, struct err *err)
     close(k.signals);
     if (k.exit_file >= 0)
         close(k.exit_file);
-    if (k.user_lock >= 0)
-        close(k.user_lock);
     close(k.lock);              /* until now the attempt is ours */
     environment_done(k.task_order.data_dir);
     return 0;

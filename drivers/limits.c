@@ -202,10 +202,12 @@ static void set_memory(struct limits_group *g)
         return;
     if (g->version == 1) {
         put_number(dir, "memory.limit_in_bytes", g->limits.memory);
-        put_number(dir, "memory.memsw.limit_in_bytes", g->limits.memory); /* absent without swap */
+        if (!g->limits.unasked)         /* absent without swap */
+            put_number(dir, "memory.memsw.limit_in_bytes", g->limits.memory);
     } else {
         put_number(dir, "memory.max", g->limits.memory);
-        put_number(dir, "memory.swap.max", 0);
+        if (!g->limits.unasked)
+            put_number(dir, "memory.swap.max", 0);
         put_number(dir, "memory.oom.group", 1);
     }
 }
@@ -347,7 +349,7 @@ int limits_join(const struct limits_group *g)
             return -1;
     }
     /* Data, not address space: programs map far more than they touch. */
-    if (g->limits.memory && !grouped[MEMORY])
+    if (g->limits.memory && !g->limits.unasked && !grouped[MEMORY])
         lower(RLIMIT_DATA, (rlim_t)g->limits.memory);
     if (g->limits.pids && !grouped[PIDS] && geteuid() != 0)
         lower(RLIMIT_NPROC, (rlim_t)g->limits.pids);

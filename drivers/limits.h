@@ -16,6 +16,8 @@
 
 struct limits {
     long long memory;           /* bytes, of all its processes together */
+    bool unasked;               /* nobody asked for that memory: it is kept by a group or not at all
+                                   (an rlimit counts what is mapped), and swap is not counted */
     double cpu;                 /* processors */
     int pids;                   /* processes and threads */
     bool nested;                /* groups will be made inside (limits_parent) */

@@ -93,15 +93,18 @@ static struct limits limits_of(const struct task_order *o)
     const json_t *resources = json_object_get(o->spec, "resources");
     int workers = o->workers > 0 ? o->workers : 1;
     int most = (int)number_of(json_object_get(o->spec, "workers"), "max", workers);
-    double memory = number_of(resources, "memory", 0), pids = number_of(resources, "pids", 0);
+    double memory = number_of(resources, "memory", 0);
+    double pids = number_of(resources, "processes",
+                            number_of(o->limits, "processes", PIDS_DEFAULT));
     bool share = json_is_true(json_object_get(json_object_get(o->spec, "step"), "share"));
 
     /* Memory is for as many as there may ever be; processors follow each resize (keeper.c). */
     return (struct limits){ .memory = memory > 0
                                           ? (long long)memory * (most > workers ? most : workers)
-                                          : 0,
+                                          : (long long)number_of(o->limits, "memory", 0),
+                            .unasked = memory <= 0,
                             .cpu = share ? 0 : number_of(resources, "cpu", 0) * workers,
-                            .pids = pids > 0 ? (int)pids : PIDS_DEFAULT };
+                            .pids = (int)pids };
 }
 
 /* Nodes of the graphics processors that are its own, and of the driver. Inside there are no others,
@@ -185,6 +188,9 @@ static int init_job(struct task *t, const struct task_order *o, struct err *err)
     set_all(t, o->env);
     set_all(t, json_object_get(o->spec, "env"));
     t->time_limit_s = number_of(o->spec, "time_limit_s", 0);
+    double asked = number_of(json_object_get(o->spec, "resources"), "disk", 0);
+    double most = number_of(o->limits, "disk", 0);
+    t->disk = (long long)(asked > 0 && (most <= 0 || asked < most) ? asked : most);
     task_expose(t, o->work, true);
     return 0;
 }
@@ -426,23 +432,25 @@ static const char *home_of(struct task *t)
     return t->home;
 }
 
+/* What it asked for, or half of the machine's memory where it asked for none. */
+static long long scratch_of(const struct limits *l)
+{
+    long long half = limits_machine_memory() / 2;
+
+    return l->memory > 0 && (!l->unasked || l->memory < half) ? l->memory : half;
+}
+
 int task_fill(struct task *t, const struct task_order *o, struct sandbox *out, struct err *err)
 {
     struct sandbox s = { .cwd = t->cwd,
                          .hide = { o->data_dir, home_of(t) },
                          .confined = o->confined && !t->outside,
                          .network = t->network,
-                         .user_ns = o->user_ns,
-                         .user_namespaces =
-                             json_is_true(json_object_get(o->spec, "user_namespaces")),
-                         .scratch = t->limits.memory > 0 ? t->limits.memory
-                                                         : limits_machine_memory() / 2 };
+                         .scratch = scratch_of(&t->limits) };
     const char *name;
     json_t *value;
     size_t i, n = 0;
 
-    if (s.confined)
-        task_expose_machine(t, o, s.hide);
     t->argv_list = list_of(json_array_size(t->argv));
     t->env_list = list_of(json_object_size(t->env));
     if (!t->argv_list || !t->env_list)

@@ -199,7 +199,7 @@ def cgroups():
 
 @pytest.mark.skipif(not cgroups(), reason="no control groups may be made here")
 def test_a_fork_bomb_stays_inside(job):
-    a = job("f() { f | f & }; for i in 1 2 3 4 5; do f; done; sleep 1; exit 7", resources={"pids": 64},
+    a = job("f() { f | f & }; for i in 1 2 3 4 5; do f; done; sleep 1; exit 7", resources={"processes": 64},
             time_limit_s=20)
     assert a.exit["ended"] - a.exit["started"] < 100
     assert not [g for g in Path("/sys/fs/cgroup").glob(f"*/muster-*-{a.keeper.pid}")]

@@ -186,6 +186,37 @@ static void a_job_that_takes_too_long_is_ended(void **state)
     assert_int_equal(sleepers("7101"), 0);
 }
 
+static void a_job_that_writes_more_than_its_disk_is_ended_and_one_that_writes_less_is_not(void **state)
+{
+    (void)state;
+    set_up();
+    json_t *spec = command("while :; do head -c 1000000 /dev/zero >>f; done");
+    json_object_set_new(spec, "resources", json_pack("{s:i}", "disk", 20 << 20));
+    start(spec);
+    struct run_state s = wait_for(RUN_ENDED);
+    assert_int_equal(strncmp(s.reason, "killed: wrote more than its 20 MB of disk (", 43), 0);
+    assert_false(s.stopped);
+    assert_int_equal(s.signal, SIGKILL);
+    set_up();
+    spec = command("head -c 1000000 /dev/zero >f; sleep 0.2");
+    json_object_set_new(spec, "resources", json_pack("{s:i}", "disk", 400 << 20));
+    start(spec);
+    assert_int_equal(wait_for(RUN_ENDED).code, 0);
+}
+
+static void a_job_whose_project_has_no_disk_left_is_ended_with_that_reason(void **state)
+{
+    (void)state;
+    struct err err = { 0 };
+    char path[128];
+    set_up();
+    start(command("sleep 60"));
+    wait_for(RUN_RUNNING);
+    snprintf(path, sizeof path, "%s/full", dir);
+    assert_ok(files_write(path, "killed: none left", 17, &err));
+    assert_string_equal(wait_for(RUN_ENDED).reason, "killed: none left");
+}
+
 static void a_job_that_needs_too_much_memory_is_told_so(void **state)
 {
     (void)state;
@@ -387,6 +418,8 @@ static void a_link_in_the_work_directory_leads_nowhere(void **state)
 
 CHECK_MAIN(a_job_is_kept_with_its_output_and_its_end, a_command_that_is_not_there_is_named,
            a_signal_is_named, a_job_that_takes_too_long_is_ended,
+           a_job_that_writes_more_than_its_disk_is_ended_and_one_that_writes_less_is_not,
+           a_job_whose_project_has_no_disk_left_is_ended_with_that_reason,
            a_job_that_needs_too_much_memory_is_told_so, what_a_job_leaves_behind_dies_with_it,
            a_second_start_finds_the_first, a_start_that_was_cut_short_is_made_again,
            secrets_are_in_no_file_and_on_no_command_line, a_killed_keeper_takes_its_job_with_it,
