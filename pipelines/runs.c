@@ -564,4 +564,20 @@ static void stop(struct server *s)
     runs_free(TAKE(s->runs));
 }
 
-const struct server_part runs_part = { "runs of pipelines", start, stop };
+/* A step's outputs are read out of its files after it has ended, by a run that has not. */
+static bool in_use(struct server *s, const char *project, const json_t *spec)
+{
+    const char *id = json_string_value(json_object_get(json_object_get(spec, "labels"), "run"));
+    OWN_JSON json_t *run = NULL;
+    struct err err = { 0 };
+
+    if (!id || !*id)
+        return false;
+    if (!s->runs)               /* not started: nobody knows yet */
+        return true;
+    if (runs_get(s, project, id, &run, &err) < 0)
+        return err.code != ERR_MISSING;
+    return json_number_value(json_object_get(run, "ended")) <= 0;
+}
+
+const struct server_part runs_part = { "runs of pipelines", start, stop, in_use };

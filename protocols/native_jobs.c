@@ -160,10 +160,15 @@ static int get_scalars(struct request *q, struct err *err)
 {
     char dir[PATH_SIZE];
     struct job_name j;
+    OWN_JSON json_t *job = NULL;
     json_t *out = NULL;
 
-    if (job_of(q, &j, err) < 0
-        || jobs_dir(request_server(q), j.project, j.name, dir, sizeof dir, err) < 0
+    if (job_of(q, &j, err) < 0 ||
+        jobs_get(request_server(q), j.project, j.name, &job, err) < 0)
+        return -(int)err->code;
+    if (json_object_get(job, "files_removed"))
+        return respond_json(q, 200, json_object());
+    if (jobs_dir(request_server(q), j.project, j.name, dir, sizeof dir, err) < 0
         || (*dir && scalars_read(dir, &out, err) < 0))
         return -(int)err->code;
     return respond_json(q, 200, *dir ? out : json_object());

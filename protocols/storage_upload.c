@@ -17,6 +17,7 @@
 #include "base/http.h"
 #include "protocols/multipart.h"
 #include "protocols/storage_int.h"
+#include "server/quota.h"
 #include "server/server.h"
 
 enum { META_MAX = OBJECTS_DOC_MAX };
@@ -93,6 +94,18 @@ static const struct multipart_sink sink = { on_part, on_data, on_end };
 
 /* ------------------------------------------------------------ the beginning */
 
+/* What the bucket's project may still store (server/quota.h). */
+static int room_in_project(struct request *q, int64_t n, struct err *err)
+{
+    struct bucket b;
+
+    if (buckets_get(request_server(q), request_project(q), request_arg(q, "bucket"), NULL, &b,
+                    err) < 0)
+        return -(int)err->code;
+    bucket_done(&b);
+    return quota_room(request_server(q)->quota, b.project, n, err);
+}
+
 static int begin_session(struct upload *u, struct request *q, const char *id, struct err *err)
 {
     const char *range = request_header(q, "content-range");
@@ -115,6 +128,9 @@ static int begin_session(struct upload *u, struct request *q, const char *id, st
     u->gap = u->range.first > here;
     u->skip = u->range.first >= 0 ? here - u->range.first : 0;
     /* What is announced and does not fit is refused before it comes. */
+    if (u->range.first >= 0 && u->range.total > here && !u->gap && !session_done(u->session) &&
+        room_in_project(q, u->range.total, err) < 0)
+        return -(int)err->code;
     if (u->range.first >= 0 && u->range.total > here && !u->gap && !session_done(u->session))
         return session_room(u->session, u->range.total - here, err);
     return 0;
@@ -134,7 +150,9 @@ static int begin(struct upload *u, struct request *q, struct err *err)
     if (buckets_get(u->call.server, u->call.project, u->call.bucket, NULL, &b, err) < 0)
         return -(int)err->code;
     bucket_done(&b);
-    if (request_length(q) > 0 && objects_room(u->call.server, request_length(q), err) < 0)
+    if (request_length(q) > 0 &&
+        (quota_room(u->call.server->quota, b.project, request_length(q), err) < 0 ||
+         objects_room(u->call.server, request_length(q), err) < 0))
         return -(int)err->code;
     if (kind && !strcmp(kind, "resumable")) {
         u->kind = UPLOAD_BEGIN;

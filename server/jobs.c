@@ -9,6 +9,8 @@
 #include "base/tree.h"
 #include "server/jobs_int.h"
 #include "server/queue.h"
+#include "server/quota.h"
+#include "server/retention.h"
 #include "server/server.h"
 
 enum { LIST_DEFAULT = 100, LIST_MAX = 1000 };
@@ -29,7 +31,8 @@ static const char *const schema[] = {
     "CREATE INDEX jobs_state ON jobs (state, id);"
     "CREATE TABLE job_labels (key TEXT, value TEXT, job INTEGER, PRIMARY KEY (key, value, job)) "
     "WITHOUT ROWID",
-    "ALTER TABLE jobs ADD COLUMN user INTEGER NOT NULL DEFAULT 0",
+    "ALTER TABLE jobs ADD COLUMN processes INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE jobs ADD COLUMN removed TEXT NOT NULL DEFAULT ''",
     NULL
 };
 
@@ -141,13 +144,17 @@ int jobs_append_all(struct server *s, struct job_event *events, int n, struct er
 {
     struct change c = { events, n };
     int rc = n ? store_write_last(s->store, append_all, &c, err) : 0;
+    bool ends = false;
 
     for (int i = 0; i < n; i++) {
+        ends |= !strcmp(events[i].type, "job.ended");
         json_decref(events[i].body);
         events[i].body = NULL;
     }
     if (n && rc == 0)
         tell(s);
+    if (ends && rc == 0)
+        retention_wake(s->retention);
     return rc;
 }
 
@@ -198,14 +205,14 @@ static json_t *row_json(const struct job_row *r, json_t *spec)
     json_t *labels = r->labels ? json_loads(r->labels, 0, NULL) : NULL;
 
     return json_pack("{s:s, s:s, s:s, s:s, s:s, s:o*, s:o, s:i, s:f, s:f, s:f, s:i, "
-                     "s:{s:i, s:i, s:i}, s:f, s:I, s:I}",
+                     "s:{s:i, s:i, s:i}, s:f, s:I, s:o*}",
                      "name", r->name, "project", r->project, "state", job_state_name(r->state),
                      "reason", r->reason, "kind", r->kind, "spec", spec,
                      "labels", labels ? labels : json_object(), "priority", r->priority,
                      "created", r->created, "started", r->started, "ended", r->ended,
                      "attempt", r->attempt, "workers", "min", r->min, "max", r->max,
                      "now", r->now, "retry_at", r->retry_at, "uid", (json_int_t)r->id,
-                     "user", (json_int_t)r->user);
+                     "files_removed", r->removed[0] ? json_string(r->removed) : NULL);
 }
 
 int job_spec_of(sqlite3 *db, int64_t id, json_t **out, struct err *err)
@@ -279,7 +286,8 @@ int jobs_submit(struct server *s, const char *project, const char *name, const j
 {
     OWN_JSON json_t *spec = NULL;
 
-    if (job_spec_amounts(given, &spec, err) < 0 || job_spec_check(spec, err) < 0)
+    if (job_spec_amounts(given, &spec, err) < 0 || job_spec_check(spec, err) < 0 ||
+        quota_check_job(s->quota, project, spec, err) < 0)
         return -(int)err->code;
     struct submit u = { .project = project, .name = name && *name ? name : NULL, .spec = spec };
     const char *base = name ? name : json_string_value(json_object_get(spec, "name"));
@@ -415,12 +423,11 @@ int jobs_delete(struct server *s, const char *project, const char *name, struct 
     if (store_write_last(s->store, delete_job, &d, err) < 0)
         return -(int)err->code;
     tell(s);
+    retention_wake(s->retention);
     store_point("jobs.deleted");        /* what is left of its files goes at the next start */
     if (job_path(s, d.id, 0, path, sizeof path, err) < 0)
         return -(int)err->code;
-    int rc = tree_remove(path, err);
-    store_reclaim(s->store);
-    return rc;
+    return tree_remove(path, err);
 }
 
 /* ------------------------------------------------------------ lists */
@@ -654,6 +661,8 @@ int jobs_dir(struct server *s, const char *project, const char *name, char *out,
 
     if (store_read(s->store, where, &(struct where){ project, name, &r }, err) < 0)
         return -(int)err->code;
+    if (r.removed[0])
+        return err_set(err, ERR_MISSING, "job \"%s\": %s", r.name, r.removed);
     if (r.attempt > 0)
         return job_path(s, r.id, r.attempt, out, size, err);
     if (size)

@@ -4,15 +4,16 @@
  * `jobs` is the fold of a job's events, kept for listing and written in the same transaction as the
  * event; it holds nothing that the events do not say (jobs_check proves it). Invariants:
  *   1. an event that changes nothing (a second cancel, the same attempt started twice) is not stored;
- *   2. nothing but labels changes once a job has ended;
+ *   2. nothing but labels changes once a job has ended, and that its files were removed;
  *   3. `uid` is the number of the job's first event: no other job ever has it, nor its directory.
  *
- * Types: job.submitted {project, name, spec}; job.preparing {attempt, workers, user, what}, before
- * that attempt is started (user: the number it runs under, where the server is root);
- * attempt.started {attempt, pid, dir, workers, at}; worker.joined and worker.left {workers: how
- * many there are now}; job.scaled {workers: how many it may have from now on}; attempt.ended
- * {attempt, code, signal, reason}; job.retrying {at, wait_s}; job.cancel_requested {by};
- * job.resized {workers: {min, max}}; job.patched {labels}; job.ended {state, reason}.
+ * Types: job.submitted {project, name, spec}; job.preparing {attempt, workers, what}, before that
+ * attempt is started; attempt.started {attempt, pid, dir, workers, at}; worker.joined and worker.left
+ * {workers: how many there are now}; job.scaled {workers: how many it may have from now on};
+ * attempt.ended {attempt, code, signal, reason}; job.retrying {at, wait_s}; job.cancel_requested {by};
+ * job.resized {workers: {min, max}}; job.patched {labels}; job.ended {state, reason}; job.waiting
+ * {reason}, of one that its project's limits hold back; job.files_removed {reason, bytes}
+ * (server/retention.h).
  *
  * Threads: any. What changes something waits for the disk.
  */
@@ -51,8 +52,8 @@ int jobs_submit(struct server *s, const char *project, const char *name, const j
                 json_t **out_job, struct err *err);
 
 /* {"name","project","state","reason","spec","labels","priority","kind","created","started","ended"
- * (unix seconds, 0: not yet),"attempt","workers":{"min","max","now"},"uid": n,"user": of
- * the attempt, 0: none}; yours. ERR_MISSING. */
+ * (unix seconds, 0: not yet),"attempt","workers":{"min","max","now"},"uid": n,"files_removed": when
+ * and why, of one whose files are gone}; yours. ERR_MISSING. */
 int jobs_get(struct server *s, const char *project, const char *name, json_t **out,
              struct err *err);
 
@@ -97,7 +98,8 @@ struct job_news {
 int jobs_news(struct server *s, int64_t after, int (*each)(void *arg, const struct job_news *n),
               void *arg, int64_t *out_last, struct err *err);
 
-/* The directory of the job's newest attempt ("" when there is none): logs are there. */
+/* The directory of the job's newest attempt ("" when there is none): logs are there. ERR_MISSING with
+ * a sentence when its files were removed (server/retention.h). */
 int jobs_dir(struct server *s, const char *project, const char *name, char *out, size_t size,
              struct err *err);
 /* Removes what a job that has ended left in its directories; its log stays. */

@@ -78,6 +78,7 @@ static bool submitted(struct job_row *r, double t, const json_t *body)
     r->cpu = number_of(resources, "cpu", 1.0);
     r->memory = (int64_t)number_of(resources, "memory", 0);
     r->gpu = int_of(resources, "gpu", 0);
+    r->processes = int_of(resources, "processes", 0);
     take_labels(r, json_object_get(spec, "labels"));
     return true;
 }
@@ -104,7 +105,6 @@ static bool preparing(struct job_row *r, double t, const json_t *body)
     if (attempt <= r->attempt || r->state == JOB_CANCELLING)
         return false;
     r->attempt = attempt;
-    r->user = (unsigned)number_of(body, "user", 0);
     r->live = true;
     r->reason[0] = 0;           /* of the attempt before: this one has not failed */
     r->retry_at = 0;
@@ -194,6 +194,28 @@ static bool ended(struct job_row *r, double t, const json_t *body)
     return false;
 }
 
+/* Why a job that could run is not started; "": nothing of that kind any more. */
+static bool waiting(struct job_row *r, double t, const json_t *body)
+{
+    char before[sizeof r->reason];
+
+    (void)t;
+    if (r->state != JOB_QUEUED || r->live)
+        return false;
+    memcpy(before, r->reason, sizeof before);
+    take_text(r->reason, sizeof r->reason, body, "reason");
+    return strcmp(before, r->reason) != 0;
+}
+
+static bool files_removed(struct job_row *r, double t, const json_t *body)
+{
+    (void)t;
+    if (r->removed[0] || !job_state_ended(r->state))
+        return false;
+    take_text(r->removed, sizeof r->removed, body, "reason");
+    return r->removed[0] != '\0';
+}
+
 static bool patched(struct job_row *r, double t, const json_t *body)
 {
     (void)t;
@@ -215,7 +237,9 @@ static const struct {
     { "attempt.ended", attempt_ended, false },
     { "job.retrying", retrying, false },
     { "job.ended", ended, false },
+    { "job.waiting", waiting, false },
     { "job.patched", patched, true },
+    { "job.files_removed", files_removed, true },
 };
 
 bool job_fold(struct job_row *r, double t, const char *type, const json_t *body)
@@ -260,7 +284,8 @@ void job_row_read(sqlite3_stmt *st, struct job_row *r)
     column_text(st, i++, r->reason, sizeof r->reason);
     const char *labels = (const char *)sqlite3_column_text(st, i++);
     r->labels = labels ? strdup(labels) : NULL;
-    r->user = (unsigned)sqlite3_column_int64(st, i);
+    r->processes = sqlite3_column_int(st, i++);
+    column_text(st, i++, r->removed, sizeof r->removed);
 }
 
 /* What a column of two states is indexed by changes only with the state: an update writes one
@@ -268,17 +293,18 @@ void job_row_read(sqlite3_stmt *st, struct job_row *r)
 int job_row_write(sqlite3 *db, const struct job_row *r, struct err *err)
 {
     return store_run(db, err, "INSERT INTO jobs (" JOB_COLUMNS ") VALUES "
-                     "(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT (id) DO UPDATE SET "
+                     "(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT (id) DO UPDATE SET "
                      "state=excluded.state, live=excluded.live, attempt=excluded.attempt, "
                      "retries=excluded.retries, min=excluded.min, max=excluded.max, "
                      "now=excluded.now, started=excluded.started, ended=excluded.ended, "
                      "retry_at=excluded.retry_at, reason=excluded.reason, labels=excluded.labels, "
-                     "user=excluded.user",
-                     "isssiiiiiiiidiiddddssi", r->id, r->project, r->name, r->kind,
+                     "removed=excluded.removed",
+                     "isssiiiiiiiidiiddddssis", r->id, r->project, r->name, r->kind,
                      (int64_t)r->state, (int64_t)r->live, (int64_t)r->priority,
                      (int64_t)r->attempt, (int64_t)r->retries, (int64_t)r->min, (int64_t)r->max,
                      (int64_t)r->now, r->cpu, r->memory, (int64_t)r->gpu, r->created, r->started,
-                     r->ended, r->retry_at, r->reason, r->labels, (int64_t)r->user);
+                     r->ended, r->retry_at, r->reason, r->labels, (int64_t)r->processes,
+                     r->removed);
 }
 
 static int find_row(sqlite3_stmt *st, struct job_row *out, struct err *err)
@@ -323,8 +349,9 @@ bool job_row_equal(const struct job_row *a, const struct job_row *b)
            !strcmp(a->kind, b->kind) && a->state == b->state && a->live == b->live &&
            a->priority == b->priority && a->attempt == b->attempt && a->retries == b->retries &&
            a->min == b->min && a->max == b->max && a->now == b->now && a->cpu == b->cpu &&
-           a->user == b->user && a->memory == b->memory && a->gpu == b->gpu && a->created == b->created &&
+           a->memory == b->memory && a->gpu == b->gpu && a->created == b->created &&
            a->started == b->started && a->ended == b->ended && a->retry_at == b->retry_at &&
-           !strcmp(a->reason, b->reason) &&
+           !strcmp(a->reason, b->reason) && a->processes == b->processes &&
+           !strcmp(a->removed, b->removed) &&
            (a->labels ? b->labels && !strcmp(a->labels, b->labels) : !b->labels);
 }

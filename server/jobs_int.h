@@ -13,13 +13,14 @@ struct job_row {
     int priority;
     int attempt, retries;       /* the last one begun; how many were begun again */
     int min, max, now;          /* workers */
-    unsigned user;              /* of that attempt, under a server that is root; 0: none */
     double cpu;                 /* of a worker, in cores; */
     int64_t memory;             /* in bytes, 0: any; */
     int gpu;
+    int processes;              /* of the job, 0: it does not say */
     double created, started, ended;
     double retry_at;            /* not before; 0: at once */
     char reason[512];
+    char removed[256];          /* when and why its files went; "": they are there */
     char *labels;               /* JSON text, NULL: none; owned */
 };
 void job_row_done(struct job_row *r);
@@ -37,7 +38,7 @@ int job_labels_check(const json_t *labels, struct err *err);
 int job_spec_amounts(const json_t *spec, json_t **out, struct err *err);
 
 #define JOB_COLUMNS "id, project, name, kind, state, live, priority, attempt, retries, min, max, now, " \
-    "cpu, memory, gpu, created, started, ended, retry_at, reason, labels, user"
+    "cpu, memory, gpu, created, started, ended, retry_at, reason, labels, processes, removed"
 void job_row_read(sqlite3_stmt *st, struct job_row *out);       /* of SELECT JOB_COLUMNS */
 int job_row_write(sqlite3 *db, const struct job_row *r, struct err *err);
 int job_row_find(sqlite3 *db, const char *project, const char *name, struct job_row *out,

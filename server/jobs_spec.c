@@ -44,13 +44,14 @@ static const struct key keys[] = {
     { "resources.cpu", NUMBER, 0.001, 4096 },
     { "resources.memory", WHOLE, 0, 1e15 },
     { "resources.gpu", WHOLE, 0, 1024 },
+    { "resources.processes", WHOLE, 1, 4194304 },       /* all of the job's, and threads */
+    { "resources.disk", WHOLE, 1, 1e15 },
     { "time_limit_s", NUMBER, 0, 1e9 },
     { "retries", OBJECT, 0, 0 },
     { "retries.limit", WHOLE, 0, 1000 },
     { "retries.backoff_s", NUMBER, 0, 1e6 },
     { "priority", WHOLE, -100, 100 },
     { "network", BOOLEAN, 0, 0 },
-    { "user_namespaces", BOOLEAN, 0, 0 },
     { "job_dir", TEXT, 0, 0 },
     { "host_files", BOOLEAN, 0, 0 },    /* may name files of this machine: the owner asked */
     { "labels", LABELS, 0, 0 },
@@ -216,7 +217,7 @@ static int kind_check(const json_t *spec, const char *kind, struct err *err)
 
 int job_spec_amounts(const json_t *spec, json_t **out, struct err *err)
 {
-    static const char *const amounts[] = { "cpu", "memory", "gpu" };
+    static const char *const amounts[] = { "cpu", "memory", "gpu", "processes", "disk" };
     json_t *resources = json_object_get(spec, "resources");
     OWN_JSON json_t *copy = NULL;
 
@@ -227,8 +228,8 @@ int job_spec_amounts(const json_t *spec, json_t **out, struct err *err)
             continue;
         if (!scan_quantity(text, &n))
             return err_set(err, ERR_INVALID, "resources.%s: \"%.40s\" is no amount, such as %s",
-                           amounts[i], text, i == 1 ? "512Mi" : i ? "1" : "500m");
-        if (i == 1 && n >= 1)
+                           amounts[i], text, i == 1 || i == 4 ? "512Mi" : i ? "1" : "500m");
+        if ((i == 1 || i == 4) && n >= 1)
             n = ceil(n);        /* 0.1Gi: bytes are whole */
         if (!copy)
             copy = json_deep_copy(spec);

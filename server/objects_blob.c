@@ -107,7 +107,7 @@ int blob_publish(struct objects *o, int fd, const char *path, struct object *obj
                  const struct objects_put *p, struct err *err)
 {
     struct pin pin;
-    struct new_row row = { p, NULL, object, generation_next(o) };
+    struct new_row row = { p, NULL, object, generation_next(o), false };
 
     store_point("objects.sync");
     if (fsync(fd) < 0)
@@ -231,7 +231,7 @@ int content_put(struct content *c, const struct objects_put *p, struct object *o
         rc = blob_publish(c->objects, c->fd, c->path, &o, p, err);
     } else {
         struct new_row row = { p, c->small.data ? c->small.data : "", &o,
-                               generation_next(c->objects) };
+                               generation_next(c->objects), false };
         rc = row_put(c->objects, &row, err);
     }
     if (rc < 0) {

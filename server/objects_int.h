@@ -88,6 +88,7 @@ struct new_row {
     const char *bytes;
     struct object *object;
     int64_t generation;
+    bool moves;                 /* from another name: the project holds no more than before */
 };
 int object_insert(struct objects *objects, sqlite3 *db, const struct new_row *row, struct err *err);
 

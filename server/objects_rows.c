@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "server/objects_int.h"
+#include "server/quota.h"
 
 /* ------------------------------------------------------------ rows to structs */
 
@@ -231,6 +232,8 @@ int object_insert(struct objects *objects, sqlite3 *db, const struct new_row *ro
         *err = none;
     else
         rc = when_holds(&p->when, there ? &old : NULL, err);
+    if (rc == 0 && !row->moves)
+        rc = quota_store(objects->server->quota, db, b.project, n->size, err);
     if (rc == 0) {
         n->generation = row->generation;
         if (there && n->generation <= old.generation)   /* the clock was set back over a restart */
@@ -514,7 +517,8 @@ static int copy(sqlite3 *db, void *arg, struct err *err)
         snprintf(o->type, sizeof o->type, "%s", f->type);
     struct objects_put p = { .project = f->project, .bucket = f->to_bucket, .name = f->to_name,
                              .when = f->to_when };
-    struct new_row row = { &p, NULL, o, c->generation };
+    struct new_row row = { &p, NULL, o, c->generation,
+                           f->move && !strcmp(f->bucket, f->to_bucket) };
     struct object source = *o;          /* its document is o's */
     if (rc == 0)
         rc = object_insert(c->objects, db, &row, err);

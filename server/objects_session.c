@@ -427,7 +427,7 @@ static int make_object(struct session *u, const struct objects_put *p, struct ob
         l->ready = rc == 0 || access(path, F_OK) == 0;
     } else {
         char small[OBJECTS_SMALL];
-        struct new_row row = { p, small, &o, generation_next(u->objects) };
+        struct new_row row = { p, small, &o, generation_next(u->objects), false };
         rc = pread(l->fd, small, (size_t)l->size, 0) != l->size
             ? err_set(err, ERR_IO, "cannot read an upload")
             : row_put(u->objects, &row, err);

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "server/queue_int.h"
+#include "server/quota.h"
 #include "server/server.h"
 
 /* SIGTERM to SIGKILL: enough for a checkpoint of a small model. */
@@ -294,18 +295,9 @@ static int resize(struct queue *q, struct entry *e, int want, struct err *err)
 
 static int begin(struct queue *q, struct entry *e, int want, struct err *err)
 {
-    struct err why = { 0 };
-    unsigned user;
-
-    if (users_next(q, &user, &why) < 0) {       /* it waits until there is one */
-        snprintf(q->trouble, sizeof q->trouble, "%s", why.text);
-        q->no_user = true;
-        return 0;
-    }
     json_t *body = json_pack("{s:i, s:i, s:s}", "attempt", e->attempt + 1, "workers", want, "what",
                              "starting");
-    if (body && user)
-        json_object_set_new(body, "user", json_integer(user));
+
     e->plan.want = want;        /* for act_start, once it is on record */
     return pending_add(q, e->plan.id, "job.preparing", body, err);
 }
@@ -328,32 +320,90 @@ static void show(struct queue *q)
     pthread_mutex_unlock(&q->lock);
 }
 
+/* What of its project's quota a job takes as a whole: memory and processes that it does not ask for
+ * are those that it is given (queue_start.c). */
+static void take_of_project(const struct quota_limits *job, const struct entry *e,
+                            struct plan_job *out)
+{
+    out->project = e->project->index;
+    out->memory = e->plan.each[PLAN_MEMORY] > 0 ? 0 : (int64_t)job->memory;
+    out->processes = e->processes > 0 ? e->processes : (int64_t)job->processes;
+}
+
+/* False: no project has one. */
+static bool read_quotas(struct queue *q, struct plan *p, struct plan_quota *quotas,
+                        struct entry *const *who)
+{
+    bool some = false;
+
+    for (struct project *pr = q->projects; pr; pr = pr->next) {
+        struct plan_quota *to = &quotas[pr->index];
+        struct quota_limits job, all;
+        quota_of(q->server->quota, pr->name, &job, NULL, &all);
+        to->has[PLAN_CPU] = llround(all.cpu * 1000);
+        to->has[PLAN_MEMORY] = (int64_t)all.memory;
+        to->processes = (int64_t)all.processes;
+        to->jobs = (int64_t)all.jobs;
+        if (!to->has[PLAN_CPU] && !to->has[PLAN_MEMORY] && !to->processes && !to->jobs)
+            continue;
+        some = true;
+        for (int i = 0; i < p->n_running; i++)
+            if (q->live.at[i]->project == pr)
+                take_of_project(&job, q->live.at[i], &p->running[i]);
+        for (int i = 0; i < p->n_waiting; i++)
+            if (who[i]->project == pr)
+                take_of_project(&job, who[i], &p->waiting[i]);
+    }
+    return some;
+}
+
+/* The reason of a job that waits is its project's, as long as that is so. */
+static int say_short(struct queue *q, struct entry *e, const struct plan_job *j, struct err *err)
+{
+    static const char *const of[] = { "", "cores", "memory", "GPUs", "processes", "jobs" };
+    char reason[256] = "";
+
+    if (j->want || e->told == j->shorts)
+        return 0;
+    if (j->shorts)
+        snprintf(reason, sizeof reason, "waits: the jobs of project \"%.64s\" that run have all the "
+                 "%s that it may use at once (limits in runtimes.yaml)", e->project->name,
+                 of[j->shorts]);
+    e->told = j->shorts;
+    return pending_add(q, e->plan.id, "job.waiting", json_pack("{s:s}", "reason", reason), err);
+}
+
 int act_plan(struct queue *q, double now, struct err *err)
 {
     int n_projects = 0;
 
     count_use(q, now);
     show(q);
-    q->no_user = false;
     for (struct project *p = q->projects; p; p = p->next)
         n_projects++;
     OWN_MEM double *share = calloc((size_t)n_projects + 1, sizeof *share);
+    OWN_MEM struct plan_quota *quotas = calloc((size_t)n_projects + 1, sizeof *quotas);
     OWN_MEM struct entry **who = calloc((size_t)n_projects * AHEAD + 1, sizeof(struct entry *));
     OWN_MEM struct plan_job *waiting = calloc((size_t)n_projects * AHEAD + 1, sizeof *waiting);
     OWN_MEM struct plan_job *running = calloc((size_t)q->live.n + 1, sizeof *running);
-    if (!share || !who || !waiting || !running)
+    if (!share || !quotas || !who || !waiting || !running)
         return err_set(err, ERR_NOMEM, "no memory for a plan");
-    struct plan p = { q->machine, running, waiting, q->live.n, 0, share, now, PATIENCE_S };
+    struct plan p = { .machine = q->machine, .running = running, .waiting = waiting,
+                      .n_running = q->live.n, .share = share, .now = now,
+                      .patience_s = PATIENCE_S };
     for (int i = 0; i < q->live.n; i++)
         running[i] = q->live.at[i]->plan;
     if (gather(q, &p, who, err) < 0)
         return -(int)err->code;
+    if (q->server->quota && read_quotas(q, &p, quotas, who))
+        p.quotas = quotas;
     plan_decide(&p);
     for (int i = 0; i < p.n_running; i++)
         if (resize(q, q->live.at[i], running[i].want, err) < 0)
             return -(int)err->code;
     for (int i = 0; i < p.n_waiting; i++)
-        if (waiting[i].want && begin(q, who[i], waiting[i].want, err) < 0)
+        if (say_short(q, who[i], &waiting[i], err) < 0 ||
+            (waiting[i].want && begin(q, who[i], waiting[i].want, err) < 0))
             return -(int)err->code;
     return 0;
 }
@@ -414,7 +464,7 @@ static int take_started(struct queue *q, double now, struct err *err)
 
 int act_start(struct queue *q, double now, struct err *err)
 {
-    bool trouble = q->no_user;
+    bool trouble = false;
 
     if (take_started(q, now, err) < 0)
         return -(int)err->code;
@@ -443,8 +493,6 @@ double act_next(struct queue *q, double now)
 {
     double at = 0;
 
-    if (q->no_user)             /* another server's job may have one, and its end is no news here */
-        sooner(&at, now + AGAIN_S);
     for (int i = 0; i < q->later.n; i++)
         sooner(&at, q->later.at[i]->retry_at > now ? q->later.at[i]->retry_at : now + AGAIN_S);
     for (int i = 0; i < q->live.n; i++) {

@@ -173,6 +173,7 @@ static int entry_new(struct queue *q, const struct job_row *r, struct entry **ou
     e->plan.each[PLAN_CPU] = llround(r->cpu * 1000);
     e->plan.each[PLAN_MEMORY] = r->memory;
     e->plan.each[PLAN_GPU] = r->gpu;
+    e->processes = r->processes;
     e->train = !strcmp(r->kind, "train");
     *out = e;
     return 0;
@@ -200,7 +201,6 @@ int entries_update(struct queue *q, const struct job_row *r, struct err *err)
     e->retries = r->retries;
     e->logged_now = r->now;
     e->live = r->live;
-    e->user = r->live ? r->user : 0;
     e->retry_at = r->retry_at;
     e->plan.min = r->min;
     /* The graphics processors of a job are fixed when it starts (drivers/gpus.h). */

@@ -32,6 +32,66 @@ static bool fits(const struct plan *p, const int64_t *used, const struct plan_jo
     return true;
 }
 
+/* ------------------------------------------------------------ quotas of projects */
+
+static struct plan_quota *quota_of(const struct plan *p, const struct plan_job *j)
+{
+    return p->quotas ? &p->quotas[j->project] : NULL;
+}
+
+static void hold(struct plan *p, struct sums *s, const struct plan_job *j, int workers)
+{
+    struct plan_quota *q = quota_of(p, j);
+
+    add(s->held, j, workers);
+    if (q)
+        add(q->held, j, workers);
+}
+
+static void expect(struct plan *p, struct sums *s, const struct plan_job *j, int workers)
+{
+    struct plan_quota *q = quota_of(p, j);
+
+    add(s->soon, j, workers);
+    if (q)
+        add(q->soon, j, workers);
+}
+
+/* What all of a job takes, however many workers it has. */
+static void take_once(struct plan *p, const struct plan_job *j)
+{
+    struct plan_quota *q = quota_of(p, j);
+
+    if (!q)
+        return;
+    q->held[PLAN_MEMORY] += j->memory;
+    q->soon[PLAN_MEMORY] += j->memory;
+    q->n_processes += j->processes;
+    q->n_jobs++;
+}
+
+/* For so many workers more, of a job that begins or has begun. */
+static enum plan_short short_of(const struct plan *p, const struct plan_job *j, int workers,
+                                bool begins, bool soon)
+{
+    const struct plan_quota *q = quota_of(p, j);
+
+    if (!q)
+        return PLAN_SHORT_OF_NOTHING;
+    if (begins && q->jobs && q->n_jobs >= q->jobs)
+        return PLAN_SHORT_JOBS;
+    if (begins && q->processes && q->n_processes + j->processes > q->processes)
+        return PLAN_SHORT_PROCESSES;
+    for (int r = 0; r < PLAN_RESOURCES; r++) {
+        int64_t more = workers * j->each[r] + (begins && r == PLAN_MEMORY ? j->memory : 0);
+        if (q->has[r] && more > 0 && (soon ? q->soon : q->held)[r] + more > q->has[r])
+            return (enum plan_short)(PLAN_SHORT_CPU + r);
+    }
+    return PLAN_SHORT_OF_NOTHING;
+}
+
+/* ------------------------------------------------------------ who gives, who begins, who grows */
+
 /* Nothing that somebody else has waited for too long? */
 static bool leaves_what_is_kept(const struct plan *p, const struct sums *s,
                                 const struct plan_job *j)
@@ -53,13 +113,14 @@ static bool may_give(const struct plan_job *j)
     return j->elastic && j->settled && j->want > j->min;
 }
 
-static struct plan_job *who_gives(struct plan *p)
+/* `project` -1: any. */
+static struct plan_job *who_gives(struct plan *p, int project)
 {
     struct plan_job *best = NULL;
 
     for (int i = 0; i < p->n_running; i++) {
         struct plan_job *j = &p->running[i];
-        if (!may_give(j))
+        if (!may_give(j) || (project >= 0 && j->project != project))
             continue;
         /* After a resize a job may have more than its max, and even min == max. */
         if (j->want > j->max)
@@ -71,31 +132,45 @@ static struct plan_job *who_gives(struct plan *p)
     return best;
 }
 
-static void give(struct sums *s, struct plan_job *j)
+static void give(struct plan *p, struct sums *s, struct plan_job *j)
 {
     j->want--;
-    add(s->soon, j, -1);
+    expect(p, s, j, -1);
     /* One that was asked for but has not come yet is free at once. */
     if (j->want >= j->now)
-        add(s->held, j, -1);
+        hold(p, s, j, -1);
 }
 
-/* Takes workers back until the job fits; gives them all back when it would not. */
+static void take_back(struct plan *p, struct sums *s, struct plan_job *j)
+{
+    if (j->want >= j->now)
+        hold(p, s, j, 1);
+    j->want++;
+    expect(p, s, j, 1);
+}
+
+/* Takes workers back until the job fits, on the machine and in its project; gives them all back when
+ * it would not. */
 static bool make_room(struct plan *p, struct sums *s, const struct plan_job *j)
 {
     int before[p->n_running + 1];
-    struct sums old = *s;
-    struct plan_job *from;
+    struct plan_job *from = NULL;
 
     for (int i = 0; i < p->n_running; i++)
         before[i] = p->running[i].want;
-    while (!fits(p, s->soon, j, j->min) && (from = who_gives(p)))
-        give(s, from);
-    if (fits(p, s->soon, j, j->min))
-        return true;
+    for (;;) {
+        bool machine = fits(p, s->soon, j, j->min);
+        bool project = !short_of(p, j, j->min, true, true);
+        if (machine && project)
+            return true;
+        from = who_gives(p, project ? -1 : j->project);
+        if (!from)
+            break;
+        give(p, s, from);
+    }
     for (int i = 0; i < p->n_running; i++)
-        p->running[i].want = before[i];
-    *s = old;
+        while (p->running[i].want < before[i])
+            take_back(p, s, &p->running[i]);
     return false;
 }
 
@@ -112,19 +187,23 @@ static bool goes_before(const struct plan *p, const struct plan_job *a, const st
 
 static void place(struct plan *p, struct sums *s, struct plan_job *j)
 {
+    const enum plan_short shorts = short_of(p, j, j->min, true, false);
+
     if (leaves_what_is_kept(p, s, j)) {
-        bool now = fits(p, s->held, j, j->min);
+        bool now = fits(p, s->held, j, j->min) && !shorts;
         if (now || make_room(p, s, j)) {
             /* Also when it has to wait for others to leave: nobody else gets their place. */
-            add(s->held, j, j->min);
-            add(s->soon, j, j->min);
+            hold(p, s, j, j->min);
+            expect(p, s, j, j->min);
+            take_once(p, j);
             p->share[j->project] += (double)j->min * (double)j->each[PLAN_CPU];
             if (now)
                 j->want = j->min;
             return;
         }
     }
-    if (p->now - j->since >= p->patience_s)
+    j->shorts = shorts;
+    if (!shorts && p->now - j->since >= p->patience_s)
         add(s->kept, j, j->min);
 }
 
@@ -156,7 +235,9 @@ static bool may_grow(const struct plan *p, const struct sums *s, const struct pl
         return false;
     if (j->want >= j->min && s->held[PLAN_CPU] + more * j->each[PLAN_CPU] > limit(p))
         return false;
-    return fits(p, s->held, j, more);
+    /* One that stays after all counts again in what its project will have. */
+    return fits(p, s->held, j, more) && !short_of(p, j, more, false, false) &&
+           !short_of(p, j, 1, false, true);
 }
 
 static void grow_all(struct plan *p, struct sums *s)
@@ -173,11 +254,17 @@ static void grow_all(struct plan *p, struct sums *s)
         }
         if (!best)
             return;
-        if (best->want >= best->now)
-            add(s->held, best, 1);
-        add(s->soon, best, 1);
-        best->want++;
+        take_back(p, s, best);
     }
+}
+
+static void clear_quota(struct plan_quota *q)
+{
+    if (!q)
+        return;
+    memset(q->held, 0, sizeof q->held);
+    memset(q->soon, 0, sizeof q->soon);
+    q->n_processes = q->n_jobs = 0;
 }
 
 void plan_decide(struct plan *p)
@@ -185,17 +272,24 @@ void plan_decide(struct plan *p)
     struct sums s = { 0 };
     struct plan_job *from;
 
+    for (int i = 0; i < p->n_running; i++)
+        clear_quota(quota_of(p, &p->running[i]));
+    for (int i = 0; i < p->n_waiting; i++)
+        clear_quota(quota_of(p, &p->waiting[i]));
     for (int i = 0; i < p->n_running; i++) {
         struct plan_job *j = &p->running[i];
         j->want = j->elastic && j->settled && j->n > j->max ? j->max : j->n;
-        add(s.held, j, held_by(j));
-        add(s.soon, j, j->want);
+        hold(p, &s, j, held_by(j));
+        expect(p, &s, j, j->want);
+        take_once(p, j);
     }
-    for (int i = 0; i < p->n_waiting; i++)
+    for (int i = 0; i < p->n_waiting; i++) {
         p->waiting[i].want = p->waiting[i].now = 0;
+        p->waiting[i].shorts = PLAN_SHORT_OF_NOTHING;
+    }
     place_all(p, &s);
-    while (s.soon[PLAN_CPU] > limit(p) && (from = who_gives(p)))
-        give(&s, from);
+    while (s.soon[PLAN_CPU] > limit(p) && (from = who_gives(p, -1)))
+        give(p, &s, from);
     grow_all(p, &s);
 }
 

@@ -11,7 +11,9 @@
  *   4. what is idle then is handed out, one worker at a time, to the job with the smallest
  *      (n - min) / (max - min), while the load stays within load_limit. Above the limit, workers are
  *      taken back.
- * A worker that was told to leave counts until it has left.
+ * A worker that was told to leave counts until it has left. A project may have a quota: the jobs that
+ * run in it stay within it together. A job that does not fit into it waits, whoever overtakes it, and
+ * nothing is kept for it; workers that other jobs of the project have beyond their min are taken back.
  */
 #ifndef MUSTER_SERVER_QUEUE_PLAN_H
 #define MUSTER_SERVER_QUEUE_PLAN_H
@@ -28,6 +30,17 @@ struct plan_machine {
     double load_limit;                  /* of the cores, for growing */
 };
 
+/* What a job that waits is short of in its project's quota. */
+enum plan_short { PLAN_SHORT_OF_NOTHING, PLAN_SHORT_CPU, PLAN_SHORT_MEMORY, PLAN_SHORT_GPU,
+                  PLAN_SHORT_PROCESSES, PLAN_SHORT_JOBS };
+
+/* What the jobs of a project that run may have together; 0: no limit. */
+struct plan_quota {
+    int64_t has[PLAN_RESOURCES], processes, jobs;
+    int64_t held[PLAN_RESOURCES], soon[PLAN_RESOURCES];         /* plan_decide's own */
+    int64_t n_processes, n_jobs;
+};
+
 struct plan_job {
     int64_t id;
     int project;                /* a number of the caller's */
@@ -35,11 +48,13 @@ struct plan_job {
     int min, max;               /* workers */
     bool elastic;               /* between min and max while it runs; else it has min */
     int64_t each[PLAN_RESOURCES];       /* what a worker needs */
+    int64_t memory, processes;  /* what all of it may use beside that: of its project's quota */
     double since;               /* waiting: since when */
     bool settled;               /* running: it can be resized now */
     int n, now;                 /* running: told to have; there are */
     int want;                   /* out. Running: to have from now on. Waiting: start it with so many;
                                    0: not yet */
+    enum plan_short shorts;     /* out. Waiting */
 };
 
 struct plan {
@@ -48,6 +63,7 @@ struct plan {
     int n_running, n_waiting;
     double *share;              /* of each project: what it has used; changed */
     double now, patience_s;
+    struct plan_quota *quotas;  /* of each project; changed. NULL: no project has one */
 };
 void plan_decide(struct plan *p);
 

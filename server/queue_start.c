@@ -8,10 +8,11 @@
 #include <string.h>
 
 #include "base/files.h"
-#include "drivers/runtimes.h"
 #include "server/auth.h"
 #include "server/packages.h"
 #include "server/queue_int.h"
+#include "server/quota.h"
+#include "server/retention.h"
 #include "server/server.h"
 
 static int add_secrets(struct queue *q, const char *project, const json_t *spec, json_t *env,
@@ -112,6 +113,26 @@ static int make_env(struct queue *q, const struct job_row *r, const json_t *spec
     return 0;
 }
 
+/* What it does not ask for, and no more disk than its project has left. */
+static void set_limits(struct queue *q, const struct job_row *r, const json_t *spec,
+                       struct order *o)
+{
+    const json_t *asked = json_object_get(json_object_get(spec, "resources"), "disk");
+    const int64_t left = quota_left(q->server->quota, r->project);
+    struct quota_limits job;
+
+    quota_of(q->server->quota, r->project, &job, NULL, NULL);
+    o->limits.memory = (long long)job.memory;
+    o->limits.processes = (long long)job.processes;
+    o->limits.disk = asked ? json_integer_value(asked) : (long long)job.disk;
+    if (left == INT64_MAX)
+        return;
+    /* Files of attempts before this one are in what is left, and the job's own as well. */
+    if (r->attempt == 1 && (!o->limits.disk || left < o->limits.disk))
+        o->limits.disk = left > 0 ? left : 1;
+    retention_wake(q->server->retention);       /* from now on its project is looked at often */
+}
+
 static int start(struct queue *q, const struct job_row *r, const json_t *spec, int workers,
                  struct err *err)
 {
@@ -129,13 +150,9 @@ static int start(struct queue *q, const struct job_row *r, const json_t *spec, i
         return -(int)err->code;
     struct order o = { .dir = dir, .data_dir = q->server->data_dir, .spec = spec, .env = env,
                        .packages = packages, .workers = workers,
-                       .unconfined = q->config.unconfined, .user = r->user };
-    struct runtimes_sandbox sandbox;
-    if (runtimes_sandbox(q->server->data_dir, &sandbox, err) < 0)
-        return -(int)err->code;
-    OWN_JSON json_t *expose = sandbox.expose;
-    o.expose = expose;
+                       .unconfined = q->config.unconfined };
     o.log_limit = q->server->log_limit;
+    set_limits(q, r, spec, &o);
     store_point("queue.start");
     int rc = q->config.driver->start(&o, err);
     store_point("queue.started");

@@ -7,6 +7,9 @@
 #ifndef MUSTER_SERVER_SERVER_H
 #define MUSTER_SERVER_SERVER_H
 
+#include <jansson.h>
+#include <stdbool.h>
+
 #include "base/err.h"
 #include "server/http.h"
 #include "server/store.h"
@@ -14,6 +17,8 @@
 struct auth;
 struct objects;
 struct queue;
+struct quota;
+struct retention;
 struct runs;
 struct server_part;
 
@@ -21,7 +26,9 @@ struct server {
     const char *data_dir;
     struct store *store;
     struct auth *auth;          /* tokens, projects, secrets, config values */
+    struct quota *quota;        /* what jobs and projects may use; NULL: no limits */
     struct objects *objects;    /* buckets */
+    struct retention *retention;        /* files of ended jobs, and what projects take of the disk */
     struct queue *queue;        /* the scheduler's thread */
     struct runs *runs;          /* of pipelines; NULL where there are none (pipelines/runs.h) */
     const struct server_part *const *more;      /* what was handed in, and started */
@@ -45,6 +52,9 @@ struct server_part {
     const char *name;
     int (*start)(struct server *s, struct err *err);
     void (*stop)(struct server *s);
+    /* Will something of this part still read the files of this job, which has ended? Any thread, also
+     * before `start`. NULL: never. */
+    bool (*in_use)(struct server *s, const char *project, const json_t *spec);
 };
 
 struct server_config {
@@ -60,9 +70,8 @@ struct server_config {
 };
 
 /* Opens the data directory (made when it is not there, for its owner alone), starts all parts and
- * answers requests when it returns; DATA/server.json then says where, and whether its socket is kept
- * open for the next one. ERR_CONFLICT: another server has this data directory. The config is read
- * during the call alone, but for http.names. */
+ * answers requests when it returns; DATA/server.json then says where. ERR_CONFLICT: another server
+ * has this data directory. The config is read during the call alone, but for http.names. */
 int server_start(struct server *s, const struct server_config *config,
                  const struct protocol *const *protocols, struct err *err);
 

@@ -11,7 +11,7 @@ static struct plan two_cores(struct plan_job *running, int n_running, struct pla
                              int n_waiting, double *share)
 {
     return (struct plan){ { { 2000, 4000, 1 }, 0.9 }, running, waiting, n_running, n_waiting, share,
-                          100, 30 };
+                          100, 30, NULL };
 }
 
 static struct plan_job job(int64_t id, int min, int max, int64_t cpu)
@@ -251,6 +251,78 @@ static void at_random_it_keeps_its_word(void **state)
     assert_int_equal(started, MANY);
 }
 
+/* Jobs of project 0, whose jobs may have one core together, and of project 1, which has no quota. */
+static void a_project_stays_within_its_quota_and_others_go_on(void **state)
+{
+    (void)state;
+    double share[2] = { 0 };
+    struct plan_quota quotas[2] = { { .has = { 1000 } } };
+    struct plan_job r[] = { runs(job(1, 1, 1, 600), 1) };
+    struct plan_job w[] = { job(2, 1, 1, 600), job(3, 1, 1, 400), job(4, 1, 1, 600) };
+    w[2].project = 1;
+    struct plan p = two_cores(r, 1, w, 3, share);
+    p.quotas = quotas;
+    plan_decide(&p);
+    assert_int_equal(w[0].want, 0);
+    assert_int_equal(w[0].shorts, PLAN_SHORT_CPU);
+    assert_int_equal(w[1].want, 1);     /* fits into what is left of the quota */
+    assert_int_equal(w[2].want, 1);     /* another project's */
+    assert_int_equal(w[2].shorts, PLAN_SHORT_OF_NOTHING);
+    w[0].since = 0;                     /* however long it waits, nothing is kept for it */
+    plan_decide(&p);
+    assert_int_equal(w[2].want, 1);
+    p.n_running = 0;
+    plan_decide(&p);
+    assert_int_equal(w[0].want, 1);
+}
+
+static void jobs_processes_and_memory_that_nobody_asked_for_count_once_a_job(void **state)
+{
+    (void)state;
+    static const struct { struct plan_quota quota; enum plan_short shorts; } cases[] = {
+        { { .jobs = 1 }, PLAN_SHORT_JOBS }, { { .processes = 150 }, PLAN_SHORT_PROCESSES },
+        { { .has = { 0, 2000, 0 } }, PLAN_SHORT_MEMORY } };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        double share[1] = { 0 };
+        struct plan_quota quota = cases[i].quota;
+        struct plan_job r[] = { runs(job(1, 2, 2, 10), 2) }, w[] = { job(2, 1, 1, 10) };
+        r[0].processes = w[0].processes = 100;
+        r[0].memory = w[0].memory = 1500;
+        struct plan p = two_cores(r, 1, w, 1, share);
+        p.quotas = &quota;
+        plan_decide(&p);
+        assert_int_equal(w[0].want, 0);
+        assert_int_equal(w[0].shorts, cases[i].shorts);
+        p.n_running = 0;
+        plan_decide(&p);
+        assert_int_equal(w[0].want, 1);
+    }
+}
+
+static void an_elastic_job_grows_to_its_projects_quota_and_gives_for_the_next_of_the_project(
+    void **state)
+{
+    (void)state;
+    double share[2] = { 0 };
+    struct plan_quota quotas[2] = { { .has = { 1000 } } };
+    struct plan_job r[] = { runs(job(1, 1, 9, 200), 1), runs(job(2, 1, 9, 10), 9) };
+    struct plan_job w[] = { job(3, 2, 2, 200) };
+    r[1].project = 1;
+    struct plan p = two_cores(r, 2, w, 0, share);
+    p.quotas = quotas;
+    plan_decide(&p);
+    assert_int_equal(r[0].want, 5);
+    r[0].n = r[0].now = 5;
+    p.n_waiting = 1;
+    plan_decide(&p);
+    assert_int_equal(w[0].want, 0);     /* until they have left */
+    assert_int_equal(r[0].want, 3);
+    assert_int_equal(r[1].want, 9);     /* another project's give nothing for it */
+    r[0].n = r[0].now = 3;
+    plan_decide(&p);
+    assert_int_equal(w[0].want, 2);
+}
+
 CHECK_MAIN(an_elastic_job_alone_grows_to_the_load_limit,
            the_one_with_most_gives_and_the_one_with_least_grows,
            nobody_takes_the_place_of_one_who_leaves_for_another, gang_start_is_all_or_nothing,
@@ -258,4 +330,7 @@ CHECK_MAIN(an_elastic_job_alone_grows_to_the_load_limit,
            priority_then_the_project_that_used_least_then_age, projects_take_turns_within_one_plan,
            memory_and_gpus_count_when_asked_for,
            a_resize_is_followed_down_to_its_max_and_up_to_its_min,
-           what_can_never_fit_is_said_in_a_sentence, at_random_it_keeps_its_word)
+           what_can_never_fit_is_said_in_a_sentence, at_random_it_keeps_its_word,
+           a_project_stays_within_its_quota_and_others_go_on,
+           jobs_processes_and_memory_that_nobody_asked_for_count_once_a_job,
+           an_elastic_job_grows_to_its_projects_quota_and_gives_for_the_next_of_the_project)
