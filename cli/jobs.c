@@ -19,7 +19,7 @@
 struct args {
     const char *project, *state, *text, *label, *search, *since;
     long limit, tail;
-    int json, follow, all;
+    int json, follow, all, off;
     double since_t;             /* of `since`; 0: not given */
     struct cli *cli;
 };
@@ -39,6 +39,7 @@ static const struct option options[] = {
     { "since", 0, "TIME", "logs: only from then on: 90s, 10m, 2h, 1d ago, or 2026-01-31T12:00",
       OPTION_TEXT, AT(since) },
     { "search", 0, "TEXT", "logs: only lines that contain it", OPTION_TEXT, AT(search) },
+    { "off", 0, NULL, "keep: no longer", OPTION_FLAG, AT(off) },
     { "json", 0, NULL, "print what the server answers", OPTION_FLAG, AT(json) },
     { 0 }
 };
@@ -224,6 +225,8 @@ static int describe(struct client *s, const void *args, char **names, struct err
         print_span(span_of(job));
     }
     putchar('\n');
+    if (*text_of(job, "files_removed"))
+        printf("  %s\n", text_of(job, "files_removed"));
     json_array_foreach(json_object_get(log, "events"), i, e)
         print_event(e, number_of(job, "created"));
     return 0;
@@ -530,6 +533,31 @@ int job_watch(struct cli *c, struct client *s, const char *name, int once, int j
 
 /* ------------------------------------------------------------ the table */
 
+/* The files of a job that has the label stay (server/retention.h). */
+static int keep(struct client *s, const void *args, char **names, struct err *err)
+{
+    const struct args *a = args;
+
+    for (; *names; names++) {
+        OWN_JSON json_t *job = NULL;
+        OWN_JSON json_t *after = NULL;
+        if (call(s, "GET", *names, "", NULL, &job, err) < 0)
+            return -(int)err->code;
+        json_t *labels = json_object_get(job, "labels");
+        if (*text_of(job, "files_removed"))
+            return err_set(err, ERR_MISSING, "job \"%s\": %s", *names, text_of(job, "files_removed"));
+        if (a->off)
+            json_object_del(labels, "keep");
+        else
+            json_object_set_new(labels, "keep", json_string("true"));
+        OWN_JSON json_t *body = json_pack("{s:O}", "labels", labels);
+        if (call(s, "PATCH", *names, "", body, &after, err) < 0)
+            return -(int)err->code;
+        show(a, after, a->off ? ": its files may go in time" : ": its files stay until it is deleted");
+    }
+    return 0;
+}
+
 static const struct verb verbs[] = {
     { "list", "", 0, 0, list },
     { "describe", "JOB", 1, 1, describe },
@@ -537,6 +565,7 @@ static const struct verb verbs[] = {
     { "cancel", "JOB...", 1, VERB_MANY, cancel },
     { "resize", "JOB N|MIN..MAX", 2, 2, resize },
     { "rerun", "JOB", 1, 1, rerun },
+    { "keep", "JOB...", 1, VERB_MANY, keep },
     { "delete", "JOB...", 1, VERB_MANY, delete_jobs },
     { 0 }
 };
@@ -550,7 +579,7 @@ static int run(struct cli *c, int argc, char **argv, struct err *err)
 
 const struct command command_jobs = {
     .name = "jobs",
-    .args = "list|describe|logs|cancel|resize|rerun|delete [JOB...]",
+    .args = "list|describe|logs|cancel|resize|rerun|keep|delete [JOB...]",
     .summary = "look at the server's jobs, follow them, end them",
     .example = "muster jobs list --state active\n"
                "muster jobs logs fit-a-line-1 --since 10m\n"
@@ -558,7 +587,9 @@ const struct command command_jobs = {
                "muster jobs resize fashion-lenet-2 2..8",
     .more =
         "logs -f ends when the job has, with 1 when it failed; Ctrl-C ends the printing alone.\n"
-        "A server that is started again meanwhile is waited for.",
+        "A server that is started again meanwhile is waited for.\n"
+        "keep: files of ended jobs are removed in time (docs/guides/limits.md), but for those of a\n"
+        "job that is kept.",
     .options = options,
     .run = run,
 };

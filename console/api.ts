@@ -5,7 +5,7 @@ export interface Workers { min: number; max: number; now: number }
 export interface Job {
   name: string; project: string; state: string; reason: string;
   created: number; started: number; ended: number; attempt: number; priority: number;
-  workers: Workers; labels: Record<string, string>; spec?: any;
+  workers: Workers; labels: Record<string, string>; spec?: any; files_removed?: string;
 }
 
 export interface JobEvent { seq: number; t: number; type: string; [key: string]: any }

@@ -144,6 +144,7 @@ export function OneJob({ project, name }: { project: string; name: string }) {
       </span>
     </header>
     {job.reason && <p class="reason">{job.reason}</p>}
+    {job.files_removed && <p class="reason">{job.files_removed}</p>}
     {said && <p class="trouble" role="alert">{said}</p>}
     <TimeLine job={job} events={log?.events ?? []} />
     <Curves job={job} />
