@@ -23,18 +23,20 @@ static const struct option options[] = {
     { 0 }
 };
 
-static void print_result(const struct test_result *r, int json)
+static void print_result(const struct test_result *r, long left_out, int json)
 {
     if (!json) {
         for (int i = 0; i < r->n; i++)
             printf("%-10s %.6g\n", r->name[i], r->value[i]);
         printf("%-10s %ld\n", "samples", r->samples);
+        if (left_out)
+            printf("%-10s %ld (rows that cannot be read; data.on_error)\n", "left out", left_out);
         return;
     }
     fputs("{", stdout);
     for (int i = 0; i < r->n; i++)
         printf("\"%s\": %.9g, ", r->name[i], r->value[i]);
-    printf("\"samples\": %ld}\n", r->samples);
+    printf("\"samples\": %ld, \"left_out\": %ld}\n", r->samples, left_out);
 }
 
 static int on_file(const char *model, const struct args *a, struct err *err)
@@ -42,16 +44,18 @@ static int on_file(const char *model, const struct args *a, struct err *err)
     OWN(predictor) p = NULL;
     OWN(metrics) m = NULL;
     struct test_result r;
+    long left_out = 0;
 
     if (predictor_open(model, 0, (int)a->threads, true, &p, err) < 0 ||
-        predictor_evaluate(p, a->data, a->format, &m, &r.samples, err) < 0)
+        predictor_evaluate(p, a->data, a->format, &m, &r.samples, &left_out, err) <
+            0)
         return -(int)err->code;
     r.n = metrics_count(m);
     for (int i = 0; i < r.n; i++) {
         r.name[i] = metrics_name(m, i);
         r.value[i] = metrics_value(m, i);
     }
-    print_result(&r, a->json);
+    print_result(&r, left_out, a->json);
     return 0;
 }
 
@@ -64,7 +68,7 @@ static int on_test_set(const char *model, const struct args *a, struct err *err)
     if (rerun_open(model, (int)a->threads, &again, err) < 0 || rerun_load(again, err) < 0 ||
         trainer_test(rerun_trainer(again), &r, err) < 0)
         return -(int)err->code;
-    print_result(&r, a->json);
+    print_result(&r, dataset_skipped(trainer_test_data(rerun_trainer(again))), a->json);
     return 0;
 }
 

@@ -8,7 +8,8 @@
 #include "serving/predictor.h"
 
 struct args {
-    const char *input, *format, *as, *output;
+    const char *input, *format, *as, *output, *on_error;
+    struct option_list id;
     long threads;
 };
 
@@ -19,23 +20,29 @@ static const struct option options[] = {
       offsetof(struct args, format) },
     { "as", 0, "csv|json|tfrecord", "how to answer (default: as the rows came)", OPTION_TEXT,
       offsetof(struct args, as) },
+    { "id", 0, "COLUMN", "copy this column of FILE to each answer, as text; may be repeated",
+      OPTION_LIST, offsetof(struct args, id) },
+    { "on-error", 0, "stop|skip|fill", "a row that cannot be read: stop; an empty answer with the "
+      "reason; fill values in (default: as in training)", OPTION_TEXT,
+      offsetof(struct args, on_error) },
     { "output", 'o', "FILE", "where to write (default, and -: standard output)", OPTION_TEXT,
       offsetof(struct args, output) },
     { "threads", 0, "N", "use N threads", OPTION_INT, offsetof(struct args, threads) },
     { 0 }
 };
 
-static int to_file(struct predictor *p, const struct args *a, long *rows, struct err *err)
+static int to_file(struct predictor *p, const struct predict_ask *ask, const char *path,
+                   struct predict_told *told, struct err *err)
 {
     OWN(file_writer) w = NULL;
 
-    if (file_writer_output(a->output, &w, err) < 0)
+    if (file_writer_output(path, &w, err) < 0)
         return -(int)err->code;
     FILE *f = file_writer_stream(w);
     if (!f)
-        return err_set(err, ERR_NOMEM, "no memory to write %s", a->output);
+        return err_set(err, ERR_NOMEM, "no memory to write %s", path);
     struct err why = { 0 };
-    int rc = predictor_file(p, a->input, a->format, a->as, f, rows, &why);
+    int rc = predictor_file(p, ask, f, told, &why);
     const bool lost = ferror(f);
     if (fclose(f) != 0 || lost || rc == 0)      /* the writer knows why it could not */
         return file_writer_commit(w, err);
@@ -47,7 +54,7 @@ static int run(struct cli *c, int argc, char **argv, struct err *err)
 {
     struct args a = { 0 };
     OWN(predictor) p = NULL;
-    long rows = 0;
+    struct predict_told told = { 0 };
     int n = options_parse(options, argc, argv, &a, err);
 
     (void)c;
@@ -55,11 +62,16 @@ static int run(struct cli *c, int argc, char **argv, struct err *err)
         return n;
     if (n != 1 || !a.input)
         return cli_usage(&command_predict, err);
+    const struct predict_ask ask = { .path = a.input, .format = a.format, .as = a.as,
+                                     .on_error = a.on_error, .keep = a.id.item, .n_keep = a.id.n };
     if (predictor_open(argv[0], 0, (int)a.threads, false, &p, err) < 0)
         return -(int)err->code;
-    if (a.output)
-        return to_file(p, &a, &rows, err);
-    return predictor_file(p, a.input, a.format, a.as, stdout, &rows, err);
+    int rc = a.output ? to_file(p, &ask, a.output, &told, err)
+                      : predictor_file(p, &ask, stdout, &told, err);
+    if (rc == 0 && told.unread)
+        fprintf(stderr, "muster: %ld of %ld rows could not be read: their answers are empty and say "
+                "why; the first: %s\n", told.unread, told.rows, told.first);
+    return rc;
 }
 
 const struct command command_predict = {

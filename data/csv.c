@@ -552,6 +552,14 @@ long csv_block_row(const struct csv_block *b, long slot)
     return full->rows_before + slot + before + 1;
 }
 
+long csv_block_ragged(const struct csv_block *b, long i, long *out_row)
+{
+    const struct csv_full_block *full = (const struct csv_full_block *)b;
+
+    *out_row = full->rows_before + full->ragged[i] + i + 1;
+    return full->ragged[i];
+}
+
 int csv_error_say(const struct csv *c, const struct csv_block *b, const struct csv_error *e,
                   struct err *err)
 {

@@ -158,6 +158,9 @@ int csv_error_say(const struct csv *c, const struct csv_block *b, const struct c
 /* The number of row `slot` in its file, as error records count: from 1, ragged rows included. */
 long csv_block_row(const struct csv_block *b, long slot);
 
+/* The i-th ragged row of the block, from 0: the slot of the row after it; *out_row is its number. */
+long csv_block_ragged(const struct csv_block *b, long i, long *out_row);
+
 static inline int csv_bit(const uint64_t *bits, long row)
 {
     return bits[row >> 6] >> (row & 63) & 1;

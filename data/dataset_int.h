@@ -1,4 +1,5 @@
-/* data/dataset_int.h - inside a dataset; for dataset*.c, resident.c and stream.c only
+/* data/dataset_int.h - inside a dataset; for dataset*.c, inputs.c, resident*.c and
+ * stream.c only
  *
  * A dataset reads one part (training or test) of one place (a list of files of one format). The
  * rows lie in a table that is shared between the parts which were read together, or pass through
@@ -81,6 +82,10 @@ int place_same(const struct place *a, const struct place *b);   /* the same file
 
 /* The columns of a schema, selected in an opened reader. */
 int rows_for(const struct schema *s, const struct place *p, struct rows **out, struct err *err);
+
+/* dataset_open_like up to where the rows are read: `out` has its place and its schema. */
+int dataset_begin_like(const json_t *description, const char *path, const char *format,
+                       int with_target, struct dataset **out, struct err *err);
 
 /* Loads the rows of `d` and learns what its schema lacks. `test` shares the file (the same place)
  * or has its own; NULL: there is none to load along. */

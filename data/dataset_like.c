@@ -129,8 +129,8 @@ static json_t *strip_target(const json_t *description, const struct place *p)
     return d;
 }
 
-int dataset_open_like(const json_t *description, const char *path, const char *format,
-                      int with_target, struct dataset **out, struct err *err)
+int dataset_begin_like(const json_t *description, const char *path, const char *format,
+                       int with_target, struct dataset **out, struct err *err)
 {
     OWN(dataset) d = calloc(1, sizeof *d);
     const char *kind = json_string_value(json_object_get(description, "kind"));
@@ -156,10 +156,20 @@ int dataset_open_like(const json_t *description, const char *path, const char *f
     d->batch = 1;
     d->part = SPLIT_TRAIN;
     d->split.end = -1;
-    int rc;
-    if (place_format == PLACE_IDX)
+    *out = TAKE(d);
+    return 0;
+}
+
+int dataset_open_like(const json_t *description, const char *path, const char *format,
+                      int with_target, struct dataset **out, struct err *err)
+{
+    OWN(dataset) d = NULL;
+    int rc = dataset_begin_like(description, path, format, with_target, &d, err);
+    if (rc < 0)
+        return rc;
+    if (d->place.format == PLACE_IDX)
         rc = resident_load_images(d, NULL, err);
-    else if (image)
+    else if (d->schema->image)
         rc = resident_load_lists(d, with_target, err);
     else if (source_bytes(d->place.path[0]) > RESIDENT_BYTES_MAX)
         rc = stream_open(d, err);

@@ -401,10 +401,7 @@ static int json_rows_next(struct rows *r, const struct rows_block **out, struct 
             struct err why = { 0 };
             build_row(b, j->line);
             if (json_object_read(line, n, set_member, j, &why) < 0) {
-                build_drop(b);
-                if (b->out.broken == 1)
-                    err_set(&b->broken, ERR_INVALID, "%s: line %ld: %.300s", b->out.path, j->line,
-                            why.text);
+                build_drop(b, "line", why.text);
             }
         }
         j->rows += b->out.n;
@@ -441,6 +438,13 @@ static long json_rows_row(const struct rows *r, const struct rows_block *b, long
     return ((struct rows_json *)r->own)->build.line[slot];
 }
 
+static long json_rows_broken(const struct rows *r, const struct rows_block *b, long i,
+                             struct err *why)
+{
+    (void)b;
+    return build_broken(&((struct rows_json *)r->own)->build, i, why);
+}
+
 const struct rows_ops rows_json_ops = {
     .open = json_rows_open,
     .select = json_rows_select,
@@ -448,5 +452,6 @@ const struct rows_ops rows_json_ops = {
     .rewind = json_rows_rewind,
     .say = json_rows_say,
     .row = json_rows_row,
+    .broken = json_rows_broken,
     .free = json_rows_free,
 };

@@ -72,6 +72,11 @@ int rows_say(const struct rows *r, const struct rows_block *b, long slot, struct
     return r->ops->say(r, b, slot, err);
 }
 
+long rows_broken(const struct rows *r, const struct rows_block *b, long i, struct err *why)
+{
+    return r->ops->broken(r, b, i, why);
+}
+
 int rows_number(const char *text, size_t n, double *out)
 {
     char copy[128], *end;

@@ -70,6 +70,10 @@ long rows_row(const struct rows *r, const struct rows_block *b, long slot);
  * -ERR_INVALID. */
 int rows_say(const struct rows *r, const struct rows_block *b, long slot, struct err *err);
 
+/* The i-th broken row of a block, from 0: returns the slot of the row after it (b->n: there is none)
+ * and has the sentence in `why`. */
+long rows_broken(const struct rows *r, const struct rows_block *b, long i, struct err *why);
+
 /* Text of a number, blanks around it allowed: 0, or -1 when it is none. Correctly rounded. */
 int rows_number(const char *text, size_t n, double *out);
 
@@ -84,6 +88,7 @@ struct rows_ops {
     int (*rewind)(struct rows *r, struct err *err);
     int (*say)(const struct rows *r, const struct rows_block *b, long slot, struct err *err);
     long (*row)(const struct rows *r, const struct rows_block *b, long slot);
+    long (*broken)(const struct rows *r, const struct rows_block *b, long i, struct err *why);
     void (*free)(struct rows *r);
 };
 extern const struct rows_ops rows_csv_ops, rows_json_ops, rows_tfrecord_ops;

@@ -36,6 +36,7 @@ void build_done(struct build *b)
     vocab_free(b->names);
     vocab_free(b->missing);
     buf_done(&b->texts);
+    buf_done(&b->broken);
 }
 
 int build_select(struct build *b, const char *name, int as, int width, struct err *err)
@@ -66,6 +67,7 @@ int build_find(const struct build *b, const char *name, size_t n)
 void build_start(struct build *b, const char *path, long first, long first_in_file)
 {
     buf_clear(&b->texts);
+    buf_clear(&b->broken);
     buf_reserve(&b->texts, 1);          /* texts of no length point here */
     memset(b->bad, 0, sizeof b->bad);
     for (int i = 0; i < b->n; i++)
@@ -103,9 +105,13 @@ void build_row(struct build *b, long row)
         set_missing(b, i);
 }
 
-void build_drop(struct build *b)
+void build_drop(struct build *b, const char *unit, const char *why)
 {
     b->out.n--;
+    const struct build_broken row = { b->out.n, b->texts.n };
+    buf_append(&b->broken, &row, sizeof row);
+    buf_printf(&b->texts, "%s: %s %ld: %.300s", b->out.path, unit, b->line[b->out.n], why);
+    buf_append(&b->texts, "", 1);
     b->bad[b->out.n >> 6] &= ~(1ull << (b->out.n & 63));
     for (int i = 0; i < b->n; i++)
         b->column[i].missing[b->out.n >> 6] &= ~(1ull << (b->out.n & 63));
@@ -202,7 +208,7 @@ void build_list(struct build *b, int column, const double *x, long n)
 
 int build_finish(struct build *b, const struct rows_block **out, struct err *err)
 {
-    if (b->texts.failed)
+    if (b->texts.failed || b->broken.failed)
         return out_of_memory(err);
     for (int i = 0; i < b->n; i++) {
         struct build_column *c = &b->column[i];
@@ -220,6 +226,15 @@ int build_say(const struct build *b, long slot, struct err *err)
 {
     if (slot >= 0)
         return err_set(err, ERR_INVALID, "%s", b->texts.data + b->why[slot]);
-    *err = b->broken;
+    build_broken(b, 0, err);
     return -(int)err->code;
+}
+
+long build_broken(const struct build *b, long i, struct err *why)
+{
+    struct build_broken row;
+
+    memcpy(&row, b->broken.data + (size_t)i * sizeof row, sizeof row);
+    err_set(why, ERR_INVALID, "%s", b->texts.data + row.why);
+    return row.slot;
 }

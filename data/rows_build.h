@@ -20,6 +20,11 @@ struct build_column {
     uint64_t missing[BUILD_ROWS / 64];
 };
 
+struct build_broken {
+    long slot;                  /* of the row after it */
+    size_t why;                 /* offset of the sentence in `texts` */
+};
+
 struct build {
     struct vocab *names;        /* column i has id i */
     struct build_column *column;
@@ -30,7 +35,7 @@ struct build {
     uint64_t bad[BUILD_ROWS / 64];
     uint32_t why[BUILD_ROWS];   /* offset of the sentence for a bad row */
     long line[BUILD_ROWS];      /* number of each row in its file */
-    struct err broken;          /* of the first broken row */
+    struct buf broken;          /* struct build_broken each, in order */
     struct rows_block out;
 };
 
@@ -42,7 +47,8 @@ int build_find(const struct build *b, const char *name, size_t n);     /* -1: no
 void build_start(struct build *b, const char *path, long first, long first_in_file);
 int build_full(const struct build *b);
 void build_row(struct build *b, long row);      /* begins row number `row`, from 1, of the file */
-void build_drop(struct build *b);               /* takes the row in hand back: it is broken */
+/* Takes the row in hand back: it is broken. `unit` is what the file's rows are: "line". */
+void build_drop(struct build *b, const char *unit, const char *why);
 
 /* Sets a value from text; one that should be a number and is none makes the row bad. */
 void build_text(struct build *b, int column, const char *text, size_t n);
@@ -55,5 +61,6 @@ void build_wrong(struct build *b, int column, const char *what);
 
 int build_finish(struct build *b, const struct rows_block **out, struct err *err);
 int build_say(const struct build *b, long slot, struct err *err);
+long build_broken(const struct build *b, long i, struct err *why);
 
 #endif

@@ -212,8 +212,24 @@ static long csv_rows_row(const struct rows *r, const struct rows_block *b, long 
     return csv_block_row(((struct rows_csv *)r->own)->block, slot);
 }
 
+static long csv_rows_broken(const struct rows *r, const struct rows_block *b, long i,
+                            struct err *why)
+{
+    const struct rows_csv *c = r->own;
+    long row, slot = csv_block_ragged(c->block, i, &row);
+
+    for (int k = 0; k < c->block->n_errors; k++) {
+        const struct csv_error *e = &c->block->error[k];
+        if (e->kind == CSV_BAD_FIELDS && e->row == row) {
+            csv_error_say(c->csv, c->block, e, why);
+            return slot;
+        }
+    }
+    err_set(why, ERR_INVALID, "%s: row %ld does not have as many fields as the header", b->path, row);
+    return slot;
+}
+
 const struct rows_ops rows_csv_ops = {
-    csv_rows_open, csv_rows_columns, csv_rows_name, csv_rows_select,
-    csv_rows_next, csv_rows_rewind, csv_rows_say,  csv_rows_row,
-    csv_rows_free,
+    csv_rows_open, csv_rows_columns, csv_rows_name, csv_rows_select, csv_rows_next,
+    csv_rows_rewind, csv_rows_say,   csv_rows_row,  csv_rows_broken, csv_rows_free,
 };

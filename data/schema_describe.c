@@ -113,6 +113,8 @@ static void describe_image(struct describing *d, const struct schema *s)
     put(d, d->root, "scale", scale);
 }
 
+static const char *const policy_names[] = { "stop", "skip", "fill" };
+
 static void describe_table(struct describing *d, const struct schema *s)
 {
     json_t *features = json_object(), *order = json_array(), *derived = json_object();
@@ -130,9 +132,8 @@ static void describe_table(struct describing *d, const struct schema *s)
     if (s->weight_name)
         put(d, d->root, "weight", json_string(s->weight_name));
 
-    static const char *const policies[] = { "stop", "skip", "fill" };
     char delimiter[2] = { s->delimiter, 0 };
-    put(d, d->root, "on_error", json_string(policies[s->on_error]));
+    put(d, d->root, "on_error", json_string(policy_names[s->on_error]));
     put(d, d->root, "delimiter", json_string(delimiter));
     put(d, d->root, "skip", json_integer(s->skip));
     put(d, d->root, "header",
@@ -151,6 +152,8 @@ json_t *schema_describe(const struct schema *s)
         put(&d, d.root, "classes", json_integer(s->classes));
     if (s->labels && s->classes && !s->labels_are_numbers)
         put(&d, d.root, "labels", vocab_texts(&d, s->labels, s->label_remap, s->classes));
+    if (s->image && s->on_error != ON_ERROR_STOP)
+        put(&d, d.root, "on_error", json_string(policy_names[s->on_error]));
     if (s->image)
         describe_image(&d, s);
     else

@@ -368,10 +368,7 @@ static int tf_next(struct rows *r, const struct rows_block **out, struct err *er
             struct err why = { 0 };
             build_row(b, t->number);
             if (example_read(t->record, (size_t)n, set_feature, t, &why) < 0) {
-                build_drop(b);
-                if (b->out.broken == 1)
-                    err_set(&b->broken, ERR_INVALID, "%s: record %ld: %.300s", b->out.path,
-                            t->number, why.text);
+                build_drop(b, "record", why.text);
             }
         }
         t->rows += b->out.n;
@@ -406,6 +403,12 @@ static long tf_row(const struct rows *r, const struct rows_block *b, long slot)
     return ((struct rows_tfrecord *)r->own)->build.line[slot];
 }
 
+static long tf_broken(const struct rows *r, const struct rows_block *b, long i, struct err *why)
+{
+    (void)b;
+    return build_broken(&((struct rows_tfrecord *)r->own)->build, i, why);
+}
+
 const struct rows_ops rows_tfrecord_ops = {
     .open = tf_open,
     .select = tf_select,
@@ -413,5 +416,6 @@ const struct rows_ops rows_tfrecord_ops = {
     .rewind = tf_rewind,
     .say = tf_say,
     .row = tf_row,
+    .broken = tf_broken,
     .free = tf_free,
 };

@@ -1,11 +1,13 @@
 /* serving/predictor.c - a model directory to answers */
 #include "serving/predictor.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/files.h"
+#include "data/inputs.h"
 #include "data/record.h"
 #include "engine/kernels.h"
 #include "engine/model.h"
@@ -167,51 +169,73 @@ int predictor_answer(const struct predictor *p, const float *output, float *prob
     return best;
 }
 
+/* A batch of rows on its way out: write_batch is told of its readable rows, in order, and writes
+ * those before that are not. */
 struct writing {
     struct predictor *p;
     struct answers *answers;
+    const struct inputs_batch *batch;
+    long at;                    /* rows of the batch that are written */
+    struct predict_told *told;
     struct err *err;
     int rc;
 };
+
+static void write_unread(struct writing *w)
+{
+    while (w->rc == 0 && w->at < w->batch->n && w->batch->row[w->at].slot < 0) {
+        const struct inputs_row *row = &w->batch->row[w->at++];
+        if (w->told->unread++ == 0)
+            snprintf(w->told->first, sizeof w->told->first, "%s", row->why);
+        w->rc = answers_add(w->answers, NULL, row->why, row->kept, w->err);
+    }
+}
 
 static int write_batch(void *arg, const struct step_result *r)
 {
     struct writing *w = arg;
 
-    for (int i = 0; i < r->n && w->rc == 0; i++)
-        w->rc = answers_add(w->answers, plan_output(w->p->plan, i), w->err);
+    for (int i = 0; i < r->n && w->rc == 0; i++) {
+        write_unread(w);
+        if (w->rc == 0)
+            w->rc = answers_add(w->answers, plan_output(w->p->plan, i), NULL,
+                                w->batch->row[w->at++].kept, w->err);
+    }
     return w->rc != 0;
 }
 
-int predictor_file(struct predictor *p, const char *path, const char *format, const char *as,
-                   FILE *to, long *out_rows, struct err *err)
+int predictor_file(struct predictor *p, const struct predict_ask *ask, FILE *to,
+                   struct predict_told *out, struct err *err)
 {
-    struct dataset *data = NULL;
+    OWN(inputs) in = NULL;
     OWN(answers) answers = NULL;
-    struct stretch s;
-    long rows = 0;
+    struct inputs_batch batch = { .n = 1 };
+    const char *as = ask->as ? ask->as : ask->format ? ask->format : answers_format(ask->path);
 
-    if (dataset_open_like(description(p), path, format, 0, &data, err) < 0)
+    *out = (struct predict_told){ 0 };
+    if (inputs_open(description(p), ask->path, ask->format, ask->on_error, ask->keep, ask->n_keep,
+                    &in, err) < 0 ||
+        answers_new(p, as, ask->keep, ask->n_keep, inputs_may_fail(in), to, &answers, err) < 0)
         return -(int)err->code;
-    struct writing w = { .p = p, .err = err };
-    w.rc = answers_new(p, as ? as : format ? format : answers_format(path), to, &answers, err);
-    w.answers = answers;
-    if (w.rc == 0)
-        w.rc = dataset_rewind(data, 0, 0, err);
-    for (s.last = 0; w.rc == 0 && !s.last; rows += s.n) {
-        s.n = 0;
-        w.rc = dataset_stretch(data, &s, err);
-        if (w.rc < 0 || s.n == 0)
-            break;
-        plan_eval(p->plan, &s, 0, s.n, NULL, write_batch, &w);
+    struct writing w = { .p = p, .answers = answers, .batch = &batch, .told = out, .err = err };
+    while (w.rc == 0 && batch.n > 0) {
+        if (inputs_next(in, &batch, err) < 0)
+            return -(int)err->code;
+        w.at = 0;
+        if (batch.stretch.n)
+            plan_eval(p->plan, &batch.stretch, 0, batch.stretch.n, NULL, write_batch, &w);
+        write_unread(&w);
+        assert(w.rc < 0 || w.at == batch.n);
+        out->rows += batch.n;
     }
-    dataset_free(data);
-    *out_rows = rows;
+    if (w.rc == 0 && out->rows == 0)
+        return err_set(err, ERR_INVALID, "%s: no rows", ask->path);
     return w.rc < 0 ? w.rc : answers_end(answers, err);
 }
 
 int predictor_evaluate(struct predictor *p, const char *path, const char *format,
-                       struct metrics **out, long *out_samples, struct err *err)
+                       struct metrics **out, long *out_samples, long *out_left_out,
+                       struct err *err)
 {
     const json_t *names = json_object_get(p->doc, "metrics");
     const char *name[METRICS_MAX];
@@ -225,6 +249,7 @@ int predictor_evaluate(struct predictor *p, const char *path, const char *format
         dataset_open_like(description(p), path, format, 1, &data, err) < 0)
         return -(int)err->code;
     int rc = plan_test(p->plan, data, m, out_samples, err);
+    *out_left_out = dataset_skipped(data);
     dataset_free(data);
     if (rc == 0)
         *out = TAKE(m);

@@ -32,13 +32,30 @@ const char *predictor_label(const struct predictor *p, int class);      /* never
 /* The outputs of one sample as probabilities (classes) or as they are; returns the class, or 0. */
 int predictor_answer(const struct predictor *p, const float *output, float *probabilities);
 
-/* Every row of `path`, in order, to `to`, as "csv", "json" or "tfrecord" (NULL: as it came in). */
-int predictor_file(struct predictor *p, const char *path, const char *format, const char *as,
-                   FILE *to, long *out_rows, struct err *err);
+/* What is asked of predictor_file; zeros are fine but for `path`. */
+struct predict_ask {
+    const char *path, *format;  /* as for dataset_open_like */
+    const char *as;             /* "csv", "json" or "tfrecord"; NULL: as it came in */
+    const char *on_error;       /* "stop", "skip" or "fill"; NULL: as in training */
+    const char *const *keep;    /* columns that come with each answer */
+    int n_keep;
+};
 
-/* The metrics of model.json on the rows of `path`. */
+struct predict_told {
+    long rows;                  /* answers written, one a row */
+    long unread;                /* of them: rows that could not be read */
+    char first[512];            /* the reason of the first such row */
+};
+
+/* An answer for every row, in order, to `to` (serving/answers.h). */
+int predictor_file(struct predictor *p, const struct predict_ask *ask, FILE *to,
+                   struct predict_told *out, struct err *err);
+
+/* The metrics of model.json on the rows of `path`; `out_left_out` counts the rows that
+ * data.on_error left out. */
 int predictor_evaluate(struct predictor *p, const char *path, const char *format,
-                       struct metrics **out, long *out_samples, struct err *err);
+                       struct metrics **out, long *out_samples, long *out_left_out,
+                       struct err *err);
 
 /* One row from memory; `out` gets predictor_outputs floats. ERR_INVALID when `n` is not what the
  * model reads. Features are in the description's order, as they stand in a file; an image is its
