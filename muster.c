@@ -360,7 +360,8 @@ static int on_event(void *arg, struct trainer *trainer, const struct train_event
     (void)trainer;
     if (e->kind == EVENT_STEPS) {
         event.kind = MUSTER_END_STEP;
-        event.loss = e->results[e->n_results - 1].loss;
+        event.loss = e->results[e->n_results - 1].reported;
+        event.batch_loss = e->results[e->n_results - 1].loss;
     } else if (e->kind == EVENT_EPOCH) {
         event.kind = MUSTER_END_EPOCH;
     } else {

@@ -80,7 +80,9 @@ struct muster_event {
     int epoch;                  /* 0, 1, ... */
     long step;                  /* within the epoch: 0, 1, ... */
     long steps;                 /* done since the start */
-    double loss;                /* of the step */
+    double loss;                /* mean over the samples since the last multiple of 100 steps, as in
+                                 * metrics.jsonl of muster train (docs/spec.md, "loss") */
+    double batch_loss;          /* of this step's batch alone */
 };
 
 /* Called after each step and epoch; may test, save and stop. */

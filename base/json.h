@@ -7,6 +7,7 @@
 #define MUSTER_BASE_JSON_H
 
 #include <jansson.h>
+#include <math.h>
 
 /* Borrowed from `doc`; "" where there is no such text. */
 static inline const char *text_of(const json_t *doc, const char *key)
@@ -25,6 +26,12 @@ static inline long whole_of(const json_t *doc, const char *key)
 static inline double number_of(const json_t *doc, const char *key)
 {
     return json_number_value(json_object_get(doc, key));
+}
+
+/* JSON has no word for infinity or for what is not a number: null. */
+static inline json_t *json_number(double value)
+{
+    return isfinite(value) ? json_real(value) : json_null();
 }
 
 #endif

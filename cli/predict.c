@@ -4,11 +4,12 @@
 
 #include "base/files.h"
 #include "base/own.h"
+#include "cli/checkpoint.h"
 #include "cli/cli.h"
 #include "serving/predictor.h"
 
 struct args {
-    const char *input, *format, *as, *output, *on_error;
+    const char *input, *format, *as, *output, *on_error, *checkpoint;
     struct option_list id;
     long threads;
 };
@@ -27,6 +28,8 @@ static const struct option options[] = {
       offsetof(struct args, on_error) },
     { "output", 'o', "FILE", "where to write (default, and -: standard output)", OPTION_TEXT,
       offsetof(struct args, output) },
+    { "checkpoint", 0, "best|last|STEP", "use these parameters of the run (default: the model's)",
+      OPTION_TEXT, offsetof(struct args, checkpoint) },
     { "threads", 0, "N", "use N threads", OPTION_INT, offsetof(struct args, threads) },
     { 0 }
 };
@@ -64,7 +67,8 @@ static int run(struct cli *c, int argc, char **argv, struct err *err)
         return cli_usage(&command_predict, err);
     const struct predict_ask ask = { .path = a.input, .format = a.format, .as = a.as,
                                      .on_error = a.on_error, .keep = a.id.item, .n_keep = a.id.n };
-    if (predictor_open(argv[0], 0, (int)a.threads, false, &p, err) < 0)
+    if (predictor_open(argv[0], 0, (int)a.threads, false, &p, err) < 0 ||
+        checkpoint_load(p, argv[0], a.checkpoint, err) < 0)
         return -(int)err->code;
     int rc = a.output ? to_file(p, &ask, a.output, &told, err)
                       : predictor_file(p, &ask, stdout, &told, err);

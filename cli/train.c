@@ -1,9 +1,11 @@
 /* cli/train.c - muster train: a spec, here and now */
 #include <errno.h>
+#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/own.h"
@@ -20,8 +22,8 @@
 #include "runtime/wire.h"
 #include "spec/spec.h"
 
-/* Lines of metrics by default: one for so many steps. */
-enum { LOG_EVERY = 100 };
+/* How long it is tried to write a model that there is no room for, and no checkpoint. */
+enum { FINISH_SECONDS = 60 };
 enum { BEAT_MS = 100, BEAT_LEAST = 10, BEAT_MOST = 60000 };
 
 struct args {
@@ -109,8 +111,7 @@ struct teller {
     struct err err;             /* the first failure to write; ends the run */
     double drawn;               /* time of the last progress line */
     bool line;                  /* a progress line is on the screen */
-    double loss;                /* smoothed, for the eye */
-    bool has_loss;
+    double loss;                /* as trainer.h has it */
 };
 
 static void clear_line(struct teller *w)
@@ -137,13 +138,13 @@ static void draw_progress(struct teller *w, struct trainer *t, const struct trai
     w->line = true;
 }
 
-static void smooth_loss(struct teller *w, const struct train_event *e)
+/* JSON has no word for what is not a number. */
+static void print_value(const char *name, double value)
 {
-    for (long i = 0; i < e->n_results; i++) {
-        w->loss = w->has_loss ? w->loss + 0.01 * (e->results[i].loss - w->loss)
-                              : e->results[i].loss;
-        w->has_loss = true;
-    }
+    if (isfinite(value))
+        printf(", \"test_%s\": %.9g", name, value);
+    else
+        printf(", \"test_%s\": null", name);
 }
 
 static void print_json(const struct teller *w, const struct train_event *e)
@@ -152,14 +153,15 @@ static void print_json(const struct teller *w, const struct train_event *e)
         for (long i = 0; i < e->n_results; i++)
             if ((e->results[i].step + 1) % w->args->log_every == 0)
                 printf("{\"step\": %ld, \"epoch\": %d, \"loss\": %.9g, \"samples_per_s\": %.1f}\n",
-                       e->results[i].step + 1, e->epoch + 1, e->results[i].loss, e->samples_per_s);
+                       e->results[i].step + 1, e->epoch + 1, e->results[i].reported,
+                       e->samples_per_s);
         return;
     }
     if (e->kind != EVENT_TEST)
         return;
     printf("{\"step\": %ld, \"epoch\": %d", e->step, e->epoch);
     for (int i = 0; i < e->test->n; i++)
-        printf(", \"test_%s\": %.9g", e->test->name[i], e->test->value[i]);
+        print_value(e->test->name[i], e->test->value[i]);
     printf(", \"samples_per_s\": %.1f}\n", e->samples_per_s);
 }
 
@@ -185,7 +187,7 @@ static int on_event(void *arg, struct trainer *t, const struct train_event *e)
     struct teller *w = arg;
 
     if (e->kind == EVENT_STEPS) {
-        smooth_loss(w, e);
+        w->loss = e->results[e->n_results - 1].reported;
         draw_progress(w, t, e);
     }
     if (w->args->json)
@@ -244,6 +246,7 @@ static void print_end(const struct args *a, const struct rundir *dir, struct tra
                       const struct fit_result *fit, const char *digest)
 {
     long skipped = dataset_skipped(trainer_data(t));
+    struct best b;
 
     if (a->json) {
         printf("{\"ended\": \"%s\", \"steps\": %ld, \"epochs\": %d, \"samples_per_s\": %.1f, "
@@ -255,8 +258,12 @@ static void print_end(const struct args *a, const struct rundir *dir, struct tra
         return;
     printf("%s: %ld steps in %.2f s, %.0f samples/s", fit->why, fit->steps, fit->seconds,
            fit->samples_per_s);
-    for (int i = 0; i < fit->test.n; i++)
-        printf(", test_%s %.4f", fit->test.name[i], fit->test.value[i]);
+    const bool best = trainer_delivers_best(t) && trainer_best(t, &b);
+    const struct test_result *test = best ? &b.test : &fit->test;
+    if (best)
+        printf("\nthe model is the best, of step %ld", b.step);
+    for (int i = 0; i < test->n; i++)
+        printf(", test_%s %.4f", test->name[i], test->value[i]);
     if (skipped)
         printf("\n%ld wrong row%s left out (data.on_error)", skipped, skipped == 1 ? "" : "s");
     printf("\nmodel   %s\ndigest  %s\n", rundir_path(dir), digest);
@@ -285,6 +292,28 @@ static int end_early(struct teller *w, struct trainer *t, const char *spec, stru
     return 0;
 }
 
+/* The model could not be written. A checkpoint keeps all of it; where that cannot be written either,
+ * somebody may make room yet. */
+static int finish_later(struct teller *w, struct trainer *t, const struct fit_result *fit,
+                        char digest[65], struct err *err)
+{
+    struct err why = *err, again;
+
+    if (rundir_checkpoint(w->dir, t, &again) == 0) {
+        tell_way_on(w, t, trainer_spec(t)->path);
+        return err_set(err, why.code, "%s; the trained parameters are in %s", why.text,
+                       rundir_last_checkpoint(w->dir));
+    }
+    fprintf(stderr, "muster: %s; make room: it is tried again for %d s\n", why.text,
+            FINISH_SECONDS);
+    for (int i = 0; i < FINISH_SECONDS; i++) {
+        sleep(1);
+        if (rundir_finish(w->dir, t, fit, NULL, digest, err) == 0)
+            return 0;
+    }
+    return -(int)err->code;
+}
+
 static int train(struct cli *c, const struct args *a, const struct job_spec *spec, struct err *err)
 {
     OWN(trainer) t = NULL;
@@ -300,7 +329,8 @@ static int train(struct cli *c, const struct args *a, const struct job_spec *spe
         layers_print(trainer_graph(t), trainer_plan(t), stdout);
         return 0;
     }
-    if (open_run(a, spec, t, &dir, err) < 0)
+    trainer_report_every(t, a->log_every);
+    if (open_run(a, spec, t, &dir, err) < 0 || rundir_rehearse(dir, t, err) < 0)
         return -(int)err->code;
     struct teller w = { .cli = c, .args = a, .dir = dir };
     catch_signals(t);
@@ -318,7 +348,7 @@ static int train(struct cli *c, const struct args *a, const struct job_spec *spe
     }
     if (fit.stopped)
         return end_early(&w, t, spec->path, err);
-    if (rundir_finish(dir, t, &fit, NULL, digest, err) < 0)
+    if (rundir_finish(dir, t, &fit, NULL, digest, err) < 0 && finish_later(&w, t, &fit, digest, err) < 0)
         return -(int)err->code;
     print_end(a, dir, t, &fit, digest);
     return 0;
@@ -355,6 +385,7 @@ static int coordinate(void *arg, const struct job_desk *desk, struct err *err)
     OWN_MEM char *checkpoint = NULL;
     struct sigaction sa = { .sa_handler = on_stop };
     struct fit_result fit;
+    struct err full;
     char digest[65];
 
     sigaction(SIGINT, &sa, NULL);
@@ -368,6 +399,8 @@ static int coordinate(void *arg, const struct job_desk *desk, struct err *err)
     if (rundir_open(j->dir, true, &dir, &config.logged, &config.tested, &checkpoint, err) < 0 ||
         (checkpoint && trainer_load(t, checkpoint, err) < 0))
         return -(int)err->code;
+    if (rundir_reserve(dir, t, &full) < 0)
+        fprintf(stderr, "muster: %s; the job goes on\n", full.text);
     if (j->args->listen && !j->args->quiet)
         fprintf(stderr, "other hosts join with: MUSTER_TOKEN=(what is in %s/token) muster worker "
                 "--join %s\n", j->dir, desk->address);
@@ -455,6 +488,9 @@ static int train_workers(struct cli *c, const struct args *a, const struct job_s
     if (a->resume ? rundir_open(a->out, false, &dir, &logged, &tested, &checkpoint, err) < 0
                   : rundir_create(a->out, spec, &dir, err) < 0)
         return -(int)err->code;
+    trainer_report_every(t, a->log_every);
+    if (rundir_rehearse(dir, t, err) < 0)
+        return -(int)err->code;
     tell_damaged(dir, checkpoint);
     snprintf(j.dir, sizeof j.dir, "%s", rundir_path(dir));
     int cores = team_cores() / j.max;
@@ -484,7 +520,7 @@ static int run_program(struct cli *c, const struct args *a, const struct job_spe
 
 static int run(struct cli *c, int argc, char **argv, struct err *err)
 {
-    struct args a = { .log_every = LOG_EVERY, .max_restarts = MAX_RESTARTS, .beat = BEAT_MS };
+    struct args a = { .log_every = REPORT_EVERY, .max_restarts = MAX_RESTARTS, .beat = BEAT_MS };
     OWN(job_spec) spec = NULL;
     int dashes = 0;
 

@@ -139,7 +139,8 @@ static int check_files(const char *dir, long threads, char digest[65], long *ste
 {
     OWN(rerun) r = NULL;
 
-    if (rerun_open(dir, (int)threads, &r, err) < 0 || rerun_load(r, err) < 0)
+    if (rerun_open(dir, (int)threads, &r, err) < 0 || rerun_load(r, NULL, err) < 0 ||
+        (json_object_get(rerun_document(r), "last") && rerun_load(r, "last", err) < 0))
         return -(int)err->code;
     snprintf(digest, 65, "%s", rerun_digest(r));
     *steps = rerun_steps(r);
@@ -254,7 +255,7 @@ static int tell_difference(struct replay *p, const char *digest, struct err *err
                        "%ld than training again gives, and a right one for step %ld: the file was "
                        "changed after the run", p->dir, p->wrong, p->right);
     if (!p->tensor[0] && rerun_open(p->dir, (int)p->threads, &theirs, err) == 0 &&
-        rerun_load(theirs, err) == 0)
+        rerun_load(theirs, "last", err) == 0)
         name_tensor(p, theirs, trainer_step(rerun_trainer(p->r)));
     if (p->tensor[0])
         snprintf(where, sizeof where, "; at step %ld, the first that is kept, tensor %s is the "
@@ -281,7 +282,10 @@ static int verify_one(const char *dir, long threads, struct err *err)
     p.r = r;
     if (replay(&p, err) < 0)
         return -(int)err->code;
-    model_digest(trainer_plan(rerun_trainer(r)), digest);
+    struct best best = { 0 };
+    const bool deliver = trainer_best(rerun_trainer(r), &best) &&
+                         trainer_delivers_best(rerun_trainer(r));
+    model_digest_copy(trainer_plan(rerun_trainer(r)), deliver ? best.params : NULL, digest);
     long done = trainer_step(rerun_trainer(r));
     if (done != steps)
         return err_set(err, ERR_CONFLICT, "different: training %s again ends after %ld steps, it "

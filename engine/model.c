@@ -7,22 +7,31 @@
 
 #include "base/sha256.h"
 
+enum { BEST = -1 };            /* in place of the number of an optimizer's array */
+
 /* One array of one parameter, as tensor_source.fill gets it. */
 struct part {
     const struct plan *plan;
     const struct param *param;
     int which;
+    const float *copy;          /* a plan_copy to take it from; NULL: the plan as it is */
 };
 
 static void fill_part(const void *of, float *out)
 {
     const struct part *p = of;
-    plan_get(p->plan, p->param, p->which, out);
+
+    if (p->copy)
+        plan_copied(p->plan, p->param, p->copy, out);
+    else
+        plan_get(p->plan, p->param, p->which, out);
 }
 
 static void describe(const struct param *q, int which, struct tensor_source *src)
 {
-    if (which)
+    if (which == BEST)
+        snprintf(src->name, sizeof src->name, "%s@best", q->name);
+    else if (which)
         snprintf(src->name, sizeof src->name, "%s@%d", q->name, which);
     else
         snprintf(src->name, sizeof src->name, "%s", q->name);
@@ -37,10 +46,17 @@ static int states_of(const struct plan *p, const struct param *q)
     return q->trained ? p->optim[q->group].states : 0;
 }
 
-int model_put(const struct plan *p, struct file_writer *to, bool with_state, const json_t *notes,
-              struct err *err)
+/* What a file is made of: `copy` in place of the plan's own parameters, the optimizer's arrays,
+ * the best parameters. */
+struct content {
+    const float *copy, *best;
+    bool with_state;
+};
+
+static int put(const struct plan *p, struct file_writer *to, const struct content *c,
+               const json_t *notes, struct err *err)
 {
-    size_t most = (size_t)p->n_params * (OPTIM_STATES + 1);
+    size_t most = (size_t)p->n_params * (OPTIM_STATES + 2);
     OWN_MEM struct tensor_source *src = calloc(most + 1, sizeof *src);
     OWN_MEM struct part *part = calloc(most + 1, sizeof *part);
     int n = 0;
@@ -49,9 +65,10 @@ int model_put(const struct plan *p, struct file_writer *to, bool with_state, con
         return err_set(err, ERR_NOMEM, "no memory to save a model");
     for (int i = 0; i < p->n_params; i++) {
         const struct param *q = p->param[i];
-        int states = with_state ? states_of(p, q) : 0;
-        for (int which = 0; which <= states; which++, n++) {
-            part[n] = (struct part){ p, q, which };
+        int states = c->with_state ? states_of(p, q) : 0;
+        for (int which = c->best ? BEST : 0; which <= states; which++, n++) {
+            const float *copy = which == BEST ? c->best : which == 0 ? c->copy : NULL;
+            part[n] = (struct part){ p, q, which, copy };
             describe(q, which, &src[n]);
             src[n].fill = fill_part;
             src[n].of = &part[n];
@@ -60,16 +77,49 @@ int model_put(const struct plan *p, struct file_writer *to, bool with_state, con
     return safetensors_put(to, src, n, notes, err);
 }
 
-int model_save(const struct plan *p, const char *path, bool with_state, const json_t *notes,
-               struct err *err)
+int model_put(const struct plan *p, struct file_writer *to, bool with_state, const json_t *notes,
+              struct err *err)
+{
+    return put(p, to, &(struct content){ .with_state = with_state }, notes, err);
+}
+
+static int save(const struct plan *p, const char *path, const struct content *c,
+                const json_t *notes, struct err *err)
 {
     OWN(file_writer) w = NULL;
 
     if (file_writer_open(path, &w, err) < 0)
         return -(int)err->code;
-    if (model_put(p, w, with_state, notes, err) < 0)
+    if (put(p, w, c, notes, err) < 0)
         return err->code == ERR_NOMEM ? err_add(err, "%s", path) : -(int)err->code;
     return file_writer_commit(w, err);
+}
+
+int model_save(const struct plan *p, const char *path, bool with_state, const json_t *notes,
+               struct err *err)
+{
+    return save(p, path, &(struct content){ .with_state = with_state }, notes, err);
+}
+
+int model_save_state(const struct plan *p, const char *path, const float *best,
+                     const json_t *notes, struct err *err)
+{
+    return save(p, path, &(struct content){ .best = best, .with_state = true }, notes, err);
+}
+
+int model_save_copy(const struct plan *p, const float *copy, const char *path, const json_t *notes,
+                    struct err *err)
+{
+    return save(p, path, &(struct content){ .copy = copy }, notes, err);
+}
+
+int64_t model_bytes(const struct plan *p, bool with_state)
+{
+    int64_t floats = 0;
+
+    for (int i = 0; i < p->n_params; i++)
+        floats += p->param[i]->count * (1 + (with_state ? 1 + states_of(p, p->param[i]) : 0));
+    return floats * (int64_t)sizeof(float);
 }
 
 /* ------------------------------------------------------------------ loading */
@@ -83,26 +133,41 @@ static void shape_text(int nd, const long *dim, char *out, size_t size)
         at += (size_t)snprintf(out + at, size - at, "%s%ld", i ? "x" : "", dim[i]);
 }
 
-static int load_one(struct plan *p, struct param *q, int which, const struct safetensors *s,
-                    const char *what, struct err *err)
+/* NULL: it is not there, or of another shape. */
+static const struct saved_tensor *find_one(const struct param *q, int which,
+                                           const struct safetensors *s, const char *what,
+                                           struct err *err)
 {
     struct tensor_source want;
     char ours[64], theirs[64];
 
     describe(q, which, &want);
     const struct saved_tensor *t = safetensors_find(s, want.name);
-    if (!t)
-        return err_set(err, ERR_INVALID, "%s: has no tensor \"%s\"; it is of another model (%s has "
-                       "%ld values there)", what, want.name, q->name, q->count);
+    if (!t) {
+        err_set(err, ERR_INVALID, "%s: has no tensor \"%s\"; it is of another model (%s has "
+                "%ld values there)", what, want.name, q->name, q->count);
+        return NULL;
+    }
     bool same = t->nd == want.nd;
     for (int i = 0; same && i < t->nd; i++)
         same = t->dim[i] == want.dim[i];
     if (!same) {
         shape_text(want.nd, want.dim, ours, sizeof ours);
         shape_text(t->nd, t->dim, theirs, sizeof theirs);
-        return err_set(err, ERR_INVALID, "%s: tensor \"%s\" is %s, the model's is %s; it is of "
-                       "another model", what, want.name, theirs, ours);
+        err_set(err, ERR_INVALID, "%s: tensor \"%s\" is %s, the model's is %s; it is of another "
+                "model", what, want.name, theirs, ours);
+        return NULL;
     }
+    return t;
+}
+
+static int load_one(struct plan *p, struct param *q, int which, const struct safetensors *s,
+                    const char *what, struct err *err)
+{
+    const struct saved_tensor *t = find_one(q, which, s, what, err);
+
+    if (!t)
+        return -(int)err->code;
     plan_set(p, q, which, t->data);
     return 0;
 }
@@ -141,9 +206,23 @@ int model_load(struct plan *p, const struct safetensors *s, const char *what, bo
     return 0;
 }
 
+int model_load_best(const struct plan *p, const struct safetensors *s, const char *what,
+                    float *copy, struct err *err)
+{
+    for (int i = 0; i < p->n_params; i++) {
+        const struct saved_tensor *t = find_one(p->param[i], BEST, s, what, err);
+        if (!t)
+            return -(int)err->code;
+        plan_copy_set(p, p->param[i], copy, t->data);
+    }
+    return 0;
+}
+
 /* ------------------------------------------------------------------ digests */
 
-void model_digest(const struct plan *p, char out_hex[65])
+void model_digest(const struct plan *p, char out_hex[65]) { model_digest_copy(p, NULL, out_hex); }
+
+void model_digest_copy(const struct plan *p, const float *copy, char out_hex[65])
 {
     struct sha256 sha;
 
@@ -153,7 +232,7 @@ void model_digest(const struct plan *p, char out_hex[65])
         OWN_MEM float *values = malloc((size_t)q->count * sizeof *values + 1);
         if (!values)
             abort();
-        plan_get(p, q, 0, values);
+        fill_part(&(struct part){ p, q, 0, copy }, values);
         sha256_add(&sha, q->name, strlen(q->name) + 1);
         for (int d = 0; d < q->nd; d++) {
             uint64_t dim = (uint64_t)q->dim[d];

@@ -167,6 +167,32 @@ void plan_get(const struct plan *p, const struct param *q, int which, float *out
         out[i] = from[stored_index(q, i)];
 }
 
+/* Where a parameter is in a copy of all of them. */
+static long copy_at(const struct plan *p, const struct param *q)
+{
+    long at = 0;
+
+    for (int i = 0; p->param[i] != q; i++)
+        at += p->param[i]->size;
+    return at;
+}
+
+void plan_copied(const struct plan *p, const struct param *q, const float *copy, float *out)
+{
+    const float *from = copy + copy_at(p, q);
+
+    for (long i = 0; i < q->count; i++)
+        out[i] = from[stored_index(q, i)];
+}
+
+void plan_copy_set(const struct plan *p, const struct param *q, float *copy, const float *in)
+{
+    float *to = copy + copy_at(p, q);
+
+    for (long i = 0; i < q->count; i++)
+        to[stored_index(q, i)] = in[i];
+}
+
 void plan_set(struct plan *p, struct param *q, int which, const float *in)
 {
     float *to = param_array(q, which);

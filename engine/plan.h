@@ -184,6 +184,7 @@ struct step_result {
     long step;
     int n;
     double loss;                /* mean over the batch (weighted where there are weights) */
+    double reported;            /* what is shown as "loss" after this step; set by the trainer */
     uint64_t chain;             /* see plan_chain; 0 where the plan keeps none */
 };
 
@@ -349,6 +350,12 @@ void plan_set_chain(struct plan *p, uint64_t chain);
 size_t plan_state_bytes(const struct plan *p);
 void plan_state_get(const struct plan *p, void *out);
 void plan_state_set(struct plan *p, const void *in);
+/* The parameters alone, as they are stored, one after the other: a copy that outlives the steps to
+ * come. plan_copied finds one of them in such a copy; `out` gets q->count floats. */
+size_t plan_copy_bytes(const struct plan *p);
+void plan_copy(const struct plan *p, float *out);
+void plan_copied(const struct plan *p, const struct param *q, const float *copy, float *out);
+void plan_copy_set(const struct plan *p, const struct param *q, float *copy, const float *in);
 
 /* Output of sample i of the last batch, of those the plan worked on: `c` floats. */
 const float *plan_output(const struct plan *p, int i);

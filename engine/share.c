@@ -382,6 +382,27 @@ void plan_state_get(const struct plan *p, void *out)
     }
 }
 
+size_t plan_copy_bytes(const struct plan *p)
+{
+    size_t floats = 0;
+
+    for (int i = 0; i < p->n_params; i++)
+        floats += (size_t)p->param[i]->size;
+    return floats * sizeof(float);
+}
+
+void plan_copy(const struct plan *p, float *out)
+{
+    for (int i = 0; i < p->n_params; i++) {
+        const struct param *q = p->param[i];
+        if (q->split)
+            split_get(p, q, 0, out);
+        else
+            memcpy(out, q->w, (size_t)q->size * sizeof *out);
+        out += q->size;
+    }
+}
+
 void plan_state_set(struct plan *p, const void *in)
 {
     const char *from = in;

@@ -390,10 +390,10 @@ static int send_checkpoint(struct coordinator *c, struct err *err)
 static void tell_go(struct coordinator *c)
 {
     OWN_JSON json_t *doc = json_pack(
-        "{s:I, s:b, s:i, s:I, s:I, s:I}", "step", (json_int_t)roster_step(c->roster), "settled",
+        "{s:I, s:b, s:i, s:I, s:I, s:I, s:I}", "step", (json_int_t)roster_step(c->roster), "settled",
         roster_settled(c->roster), "source", roster_source(c->roster), "behind",
         (json_int_t)roster_behind(c->roster), "logged", (json_int_t)c->logged, "tested",
-        (json_int_t)c->tested);
+        (json_int_t)c->tested, "report_every", (json_int_t)trainer_reports(c->config->trainer));
     json_t *ids = json_array();
 
     tell_workers(c, WIRE_GO, doc);

@@ -5,6 +5,7 @@
  */
 #include <errno.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -149,7 +150,7 @@ static void tell_results(struct coordinator *c, const struct results_place *plac
         c->logged = all[to - 1].step + 1;
         if (c->logged > c->step)
             c->step = c->logged;
-        c->loss = all[to - 1].loss;
+        c->loss = all[to - 1].reported;
         tell(c, &(struct train_event){ .kind = EVENT_STEPS, .step = c->logged, .epoch = c->epoch,
                                        .results = all + from, .n_results = to - from });
     }
@@ -188,6 +189,14 @@ static int take_state(struct coordinator *c, struct err *err)
     return trainer_state_set(c->config->trainer, c->state.data, c->state.n, err);
 }
 
+/* A number as worker_talk.c writes it, also one that JSON has no word for. */
+static double value_of(const json_t *value)
+{
+    const char *text = json_string_value(value);
+
+    return text ? strtod(text, NULL) : NAN;
+}
+
 static int on_test(struct coordinator *c, const json_t *event, struct err *err)
 {
     struct test_result r = { 0 };
@@ -200,17 +209,13 @@ static int on_test(struct coordinator *c, const json_t *event, struct err *err)
     if (json_array_size(values) != (size_t)r.n)
         return err_set(err, ERR_INVALID, "a test of %zu values", json_array_size(values));
     for (int i = 0; i < r.n; i++)
-        r.value[i] = json_number_value(json_array_get(values, (size_t)i));
-    bool best = json_is_true(json_object_get(event, "best"));
-    bool state = has_state(c, step);
-    if (state && take_state(c, err) < 0)
-        return -(int)err->code;
+        r.value[i] = value_of(json_array_get(values, (size_t)i));
     c->tested = step;
     c->epoch = (int)json_integer_value(json_object_get(event, "epoch"));
     if (step > c->step)
         c->step = step;
-    tell(c, &(struct train_event){ .kind = EVENT_TEST, .step = step, .epoch = c->epoch, .test = &r,
-                                   .best = best && state });
+    tell(c, &(struct train_event){ .kind = EVENT_TEST, .step = step, .epoch = c->epoch,
+                                   .test = &r });
     return 0;
 }
 
@@ -254,8 +259,15 @@ static int on_end(struct coordinator *c, const json_t *event, struct err *err)
     trainer_last_test(c->config->trainer, &f->test, &test_step, &test_epoch);
     record_change(c, "end", json_pack("{s:I}", "step", (json_int_t)f->steps));
     OWN_JSON json_t *more = json_pack("{s:o}", "roster", read_history(c));
-    if (rundir_finish(c->config->dir, c->config->trainer, f, more, c->digest, err) < 0)
+    if (rundir_finish(c->config->dir, c->config->trainer, f, more, c->digest, err) < 0) {
+        struct err why;         /* a checkpoint keeps all of it: --resume writes the model alone */
+        if (rundir_checkpoint(c->config->dir, c->config->trainer, &why) < 0)
+            fprintf(stderr, "muster: %s\n", why.text);
+        else
+            err_add(err, "the trained parameters are in %s; make room and go on with --resume",
+                    rundir_last_checkpoint(c->config->dir));
         return -(int)err->code;
+    }
     c->ended = true;
     return 0;
 }

@@ -7,6 +7,7 @@
 
 #include "base/files.h"
 #include "engine/model.h"
+#include "runtime/rundir.h"
 
 enum { RUN_JSON_MAX = 64 << 20 };
 
@@ -128,21 +129,28 @@ void rerun_free(struct rerun *r)
     free(r);
 }
 
-int rerun_load(struct rerun *r, struct err *err)
+static const char *digest_of_last(const struct rerun *r)
 {
-    char path[4096 + 32], digest[65];
+    return json_string_value(json_object_get(json_object_get(r->doc, "last"), "digest"));
+}
+
+int rerun_load(struct rerun *r, const char *which, struct err *err)
+{
+    char path[4096 + 64], digest[65];
     OWN(safetensors) s = NULL;
     struct plan *p = trainer_plan(r->trainer);
+    const bool last = which && strcmp(which, "last") == 0 && digest_of_last(r);
+    const char *said = last ? digest_of_last(r) : rerun_digest(r);
 
-    snprintf(path, sizeof path, "%s/weights.safetensors", r->dir);
-    if (safetensors_open(path, &s, err) < 0 || model_load(p, s, path, false, err) < 0)
+    if (rundir_weights(r->dir, which, path, sizeof path, err) < 0 ||
+        safetensors_open(path, &s, err) < 0 || model_load(p, s, path, false, err) < 0)
         return -(int)err->code;
     model_digest(p, digest);
-    if (strcmp(digest, rerun_digest(r)) != 0)
+    if ((!which || last) && strcmp(digest, said) != 0)
         return err_set(err, ERR_CONFLICT,
                        "%s: has digest %.16s..., run.json says %.16s...: the file "
                        "was changed after the run",
-                       path, digest, rerun_digest(r));
+                       path, digest, said);
     return 0;
 }
 

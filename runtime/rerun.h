@@ -24,8 +24,9 @@ int rerun_open(const char *dir, int threads, struct rerun **out, struct err *err
 void rerun_free(struct rerun *r);
 OWN_DEFINE(rerun)
 
-/* The weights that the run ended with. ERR_CONFLICT when they are not what run.json says. */
-int rerun_load(struct rerun *r, struct err *err);
+/* The parameters of the model (`which` NULL), or others that the run keeps (rundir_weights).
+ * ERR_CONFLICT when the model or the last ones are not what run.json says. */
+int rerun_load(struct rerun *r, const char *which, struct err *err);
 
 /* Into the state of a kept checkpoint. */
 int rerun_restore(struct rerun *r, long step, struct err *err);

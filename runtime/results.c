@@ -7,7 +7,7 @@
 /* On the wire: machines of one job may pad a struct in other ways. */
 struct packed {
     int64_t step, n;
-    double loss;
+    double loss, reported;
     uint64_t chain;
 };
 
@@ -99,7 +99,7 @@ long results_pack(const struct results *r, long from, long until, const struct r
     buf_append(out, place, sizeof *place);
     for (; step < end; step++) {
         const struct step_result *k = &r->kept[step % RESULTS_KEPT];
-        struct packed p = { k->step, k->n, k->loss, k->chain };
+        struct packed p = { k->step, k->n, k->loss, k->reported, k->chain };
         buf_append(out, &p, sizeof p);
     }
     return step > from ? step : from;
@@ -123,7 +123,7 @@ int results_unpack(const void *bytes, size_t n, struct results_place *place,
             return err_set(err, ERR_INVALID, "results that are out of order");
         }
         r[i] = (struct step_result){ .step = p.step, .n = (int)p.n, .loss = p.loss,
-                                     .chain = p.chain };
+                                     .reported = p.reported, .chain = p.chain };
     }
     *out = r;
     *out_n = (long)count;

@@ -23,7 +23,7 @@ struct results_place {
 };
 
 struct told_test {
-    int64_t step, epoch, best, n;
+    int64_t step, epoch, n;
     double value[METRICS_MAX];
 };
 

@@ -1,5 +1,5 @@
 /* runtime/rundir.c - what a run leaves behind */
-#include "runtime/rundir.h"
+#include "runtime/rundir_int.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -15,31 +15,13 @@
 
 #include "base/clock.h"
 #include "base/files.h"
-#include "base/sha256.h"
+#include "base/json.h"
 #include "runtime/scalars.h"
-
-enum { PATH_SIZE = 4096, NAME_SIZE = 4096 + 64 };
 
 /* A checkpoint at the end of an epoch waits until the one before is this old: epochs may be
  * milliseconds long, a sync is not. One that the spec asks for by steps never waits. */
 static const double CHECKPOINT_SECONDS = 1;
 static const double GONE_SECONDS = 2;
-
-struct rundir {
-    char path[PATH_SIZE];
-    int lock;                           /* the directory itself; -1: another process of ours has it */
-    int metrics;                        /* metrics.jsonl */
-    struct scalars *scalars;
-    struct snapshot *best;              /* waits for a checkpoint */
-    bool best_new;
-    long best_step;
-    char last[NAME_SIZE];               /* checkpoint */
-    struct err damaged;                 /* the newest checkpoint that was passed over; code 0: none */
-    double saved_at;                    /* time of the last checkpoint, or of the start */
-    /* the line of steps that is being gathered */
-    double loss_sum;
-    long loss_samples, loss_steps;
-};
 
 static bool exists(const char *dir, const char *name)
 {
@@ -77,7 +59,9 @@ static struct rundir *rundir_new(struct err *err)
     if (!r)
         err_set(err, ERR_NOMEM, "no memory for a run directory");
     else
-        r->metrics = r->lock = -1;
+        r->metrics = r->lock = r->reserve = -1;
+    if (r)
+        r->best_saved = -1;
     return r;
 }
 
@@ -131,8 +115,9 @@ void rundir_free(struct rundir *r)
         close(r->metrics);
     if (r->lock >= 0)
         close(r->lock);
+    if (r->reserve >= 0)
+        close(r->reserve);
     scalars_free(r->scalars);
-    snapshot_free(r->best);
     free(r);
 }
 
@@ -207,18 +192,22 @@ static void remove_old(const struct rundir *r, int keep)
         }
 }
 
-static int save_best(struct rundir *r, struct err *err)
+int rundir_save_best(struct rundir *r, struct trainer *t, struct err *err)
 {
     char path[NAME_SIZE], step[32];
+    struct best best;
 
-    if (!r->best_new)
+    if (!trainer_best(t, &best) || best.step == r->best_saved)
         return 0;
-    snprintf(path, sizeof path, "%s/checkpoints/best.safetensors", r->path);
-    snprintf(step, sizeof step, "%ld", r->best_step);
-    OWN_JSON json_t *notes = json_pack("{s:s}", "step", step);
-    if (snapshot_save(r->best, path, notes, err) < 0)
+    snprintf(path, sizeof path, "%.4000s/checkpoints", r->path);
+    if (files_mkdir(path, err) < 0)
         return -(int)err->code;
-    r->best_new = false;
+    snprintf(path, sizeof path, "%.4000s/checkpoints/best.safetensors", r->path);
+    snprintf(step, sizeof step, "%ld", best.step);
+    OWN_JSON json_t *notes = json_pack("{s:s}", "step", step);
+    if (model_save_copy(trainer_plan(t), best.params, path, notes, err) < 0)
+        return -(int)err->code;
+    r->best_saved = best.step;
     return 0;
 }
 
@@ -229,7 +218,8 @@ int rundir_checkpoint(struct rundir *r, struct trainer *t, struct err *err)
 
     snprintf(dir, sizeof dir, "%s/checkpoints", r->path);
     checkpoint_path(r, trainer_step(t), path, sizeof path);
-    if (files_mkdir(dir, err) < 0 || trainer_save(t, path, err) < 0 || save_best(r, err) < 0)
+    if (files_mkdir(dir, err) < 0 || trainer_save(t, path, err) < 0 ||
+        rundir_save_best(r, t, err) < 0)
         return err_add(err, "the checkpoint of step %ld was not written%s%s", trainer_step(t),
                        r->last[0] ? "; still good: " : "", r->last);
     snprintf(r->last, sizeof r->last, "%s", path);
@@ -254,59 +244,42 @@ static int append_line(struct rundir *r, json_t *line, struct err *err)
     return 0;
 }
 
-/* Gathers `log_every` steps into one line: the mean loss over their samples, the last one's
- * chain. */
+/* A line for each `log_every` steps: the loss as trainer.h has it, the last one's chain. */
 static int record_steps(struct rundir *r, const struct train_event *e, long log_every,
                         struct err *err)
 {
     for (long i = 0; i < e->n_results; i++) {
         const struct step_result *s = &e->results[i];
-        r->loss_sum += s->loss * s->n;
-        r->loss_samples += s->n;
-        r->loss_steps++;
         long step = s->step + 1;
         if (step % log_every)
             continue;
-        double loss = r->loss_sum / (double)r->loss_samples;
-        r->loss_sum = 0;
-        r->loss_samples = r->loss_steps = 0;
         json_t *line = json_pack("{s:I, s:i, s:f, s:f}", "step", (json_int_t)step, "epoch",
-                                 e->epoch + 1, "loss", loss, "samples_per_s", e->samples_per_s);
+                                 e->epoch + 1, "loss", s->reported, "samples_per_s",
+                                 e->samples_per_s);
         if (s->chain) {
             char chain[17];
             snprintf(chain, sizeof chain, "%016" PRIx64, s->chain);
             json_object_set_new(line, "chain", json_string(chain));
         }
         if (append_line(r, line, err) < 0 ||
-            scalars_add(r->scalars, "train/loss", step, loss, err) < 0)
+            scalars_add(r->scalars, "train/loss", step, s->reported, err) < 0)
             return -(int)err->code;
     }
     return 0;
 }
 
-static int record_test(struct rundir *r, struct trainer *t, const struct train_event *e,
-                       struct err *err)
+static int record_test(struct rundir *r, const struct train_event *e, struct err *err)
 {
     json_t *line = json_pack("{s:I, s:i}", "step", (json_int_t)e->step, "epoch", e->epoch);
     char tag[64];
 
     for (int i = 0; i < e->test->n; i++) {
         snprintf(tag, sizeof tag, "test_%s", e->test->name[i]);
-        json_object_set_new(line, tag, json_real(e->test->value[i]));
+        json_object_set_new(line, tag, json_number(e->test->value[i]));
         snprintf(tag, sizeof tag, "test/%s", e->test->name[i]);
         if (scalars_add(r->scalars, tag, e->step, e->test->value[i], err) < 0) {
             json_decref(line);
             return -(int)err->code;
-        }
-    }
-    if (e->best && trainer_spec(t)->checkpoint_best &&
-        trainer_spec(t)->checkpoint.unit != EVERY_NEVER) {
-        if (!r->best)
-            r->best = snapshot_new(trainer_plan(t));
-        if (r->best) {
-            snapshot_take(r->best, trainer_plan(t));
-            r->best_new = true;
-            r->best_step = e->step;
         }
     }
     return append_line(r, line, err);
@@ -319,7 +292,7 @@ int rundir_record(struct rundir *r, struct trainer *t, const struct train_event 
     case EVENT_STEPS:
         return record_steps(r, e, log_every, err);
     case EVENT_TEST:
-        return record_test(r, t, e, err);
+        return record_test(r, e, err);
     case EVENT_CHECKPOINT:
         if (trainer_spec(t)->checkpoint.unit == EVERY_EPOCHS &&
             clock_seconds() - r->saved_at < CHECKPOINT_SECONDS)
@@ -328,120 +301,6 @@ int rundir_record(struct rundir *r, struct trainer *t, const struct train_event 
     case EVENT_EPOCH:
         return scalars_flush(r->scalars, err);
     }
-    return 0;
-}
-
-/* ------------------------------------------------------------------ the end */
-
-static int write_json(const char *dir, const char *name, const json_t *doc, struct err *err)
-{
-    char path[NAME_SIZE];
-    OWN_MEM char *text = json_dumps(doc, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
-
-    if (!text)
-        return err_set(err, ERR_NOMEM, "no memory for %s", name);
-    snprintf(path, sizeof path, "%s/%s", dir, name);
-    return files_write(path, text, strlen(text), err);
-}
-
-/* What predict and evaluate need; the words of a spec where there are words. */
-static json_t *model_document(struct trainer *t)
-{
-    const struct job_spec *s = trainer_spec(t);
-
-    return json_pack("{s:s, s:i, s:s, s:O, s:O, s:o, s:i, s:i, s:O}", "muster", MUSTER_VERSION,
-                     "numerics", NUMERICS_VERSION, "name", s->name, "model", s->model, "loss",
-                     s->loss, "data", dataset_describe(trainer_data(t)), "batch", s->batch,
-                     "shards", s->shards, "metrics", json_object_get(s->doc, "metrics"));
-}
-
-/* Weights from `copy`, or as they are now when it is NULL. model.json comes last: a directory that
- * has it has both. */
-static int save_model(const char *path, struct trainer *t, const struct snapshot *copy,
-                      struct err *err)
-{
-    char weights[NAME_SIZE];
-    OWN_JSON json_t *doc = model_document(t);
-
-    if (!doc)
-        return err_set(err, ERR_NOMEM, "no memory for model.json");
-    snprintf(weights, sizeof weights, "%.4000s/weights.safetensors", path);
-    if (files_mkdir(path, err) < 0)
-        return -(int)err->code;
-    int rc = copy ? snapshot_save(copy, weights, NULL, err)
-                  : model_save(trainer_plan(t), weights, false, NULL, err);
-    return rc < 0 ? rc : write_json(path, "model.json", doc, err);
-}
-
-int rundir_save_copy(const char *path, struct trainer *t, const struct snapshot *copy,
-                     struct err *err)
-{
-    return save_model(path, t, copy, err);
-}
-
-/* The identity of a run: what must be equal for the bits to be. */
-static json_t *identity(struct trainer *t, struct err *err)
-{
-    const struct job_spec *s = trainer_spec(t);
-    char data[65], id[SHA256_HEX];
-
-    if (dataset_digest(trainer_data(t), data, err) < 0)
-        return NULL;
-    json_t *spec = spec_identity(s);
-    json_t *doc = json_pack("{s:o, s:s, s:I, s:i, s:s}", "spec", spec, "data", data, "seed",
-                            (json_int_t)s->seed, "numerics", NUMERICS_VERSION, "device", "cpu");
-    OWN_MEM char *text = json_dumps(doc, JSON_COMPACT | JSON_SORT_KEYS | JSON_REAL_PRECISION(17));
-    if (!text) {
-        json_decref(doc);
-        err_set(err, ERR_NOMEM, "no memory for run.json");
-        return NULL;
-    }
-    sha256_hex_of(text, strlen(text), id);
-    json_object_set_new(doc, "sha256", json_string(id));
-    return doc;
-}
-
-static json_t *test_document(const struct test_result *r)
-{
-    json_t *doc = json_object();
-
-    for (int i = 0; i < r->n; i++)
-        json_object_set_new(doc, r->name[i], json_real(r->value[i]));
-    return doc;
-}
-
-int rundir_finish(struct rundir *r, struct trainer *t, const struct fit_result *fit, json_t *more,
-                  char out_digest[65], struct err *err)
-{
-    const struct job_spec *s = trainer_spec(t);
-    struct plan *p = trainer_plan(t);
-    char digest[65], dir[NAME_SIZE];
-
-    snprintf(dir, sizeof dir, "%s/checkpoints", r->path);
-    if (r->best_new && (files_mkdir(dir, err) < 0 || save_best(r, err) < 0))
-        return -(int)err->code;
-    json_t *id = identity(t, err);
-    if (!id)
-        return -(int)err->code;
-    model_digest(p, digest);
-    OWN_JSON json_t *doc = json_pack(
-        "{s:s, s:s, s:s, s:o, s:I, s:i, s:s, s:o, s:f, s:f, s:i, s:s, s:I, s:O, s:s}", "name",
-        s->name, "muster", MUSTER_VERSION, "digest", digest, "identity", id, "steps",
-        (json_int_t)fit->steps, "epochs", fit->epochs, "ended", fit->why, "test",
-        test_document(&fit->test), "seconds", fit->seconds, "samples_per_s", fit->samples_per_s,
-        "threads", p->threads, "isa", isa_name(p->isa), "rows_skipped",
-        (json_int_t)dataset_skipped(trainer_data(t)), "spec", s->doc, "spec_dir", s->dir);
-    if (!doc)
-        return err_set(err, ERR_NOMEM, "no memory for run.json");
-    char chain[17];
-    snprintf(chain, sizeof chain, "%016" PRIx64, plan_chain(p));
-    json_object_set_new(doc, "chain", json_string(chain));
-    if (more)
-        json_object_update(doc, more);
-    if (scalars_flush(r->scalars, err) < 0 || save_model(r->path, t, NULL, err) < 0 ||
-        write_json(r->path, "run.json", doc, err) < 0)
-        return -(int)err->code;
-    memcpy(out_digest, digest, sizeof digest);
     return 0;
 }
 

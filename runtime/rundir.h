@@ -1,7 +1,9 @@
 /* runtime/rundir.h - what a run leaves behind
  *
  *   model.json             graph, feature columns, normalisation, labels: all that predict needs
- *   weights.safetensors    the parameters after the last step
+ *   weights.safetensors    the model: the parameters after the last step, or with stop.patience
+ *                          those of the best test (trainer_delivers_best)
+ *   last.safetensors       the parameters after the last step, where the model has the best ones
  *   metrics.jsonl          a line for each stretch of steps and each test
  *   events.out.tfevents.*  the same for TensorBoard
  *   checkpoints/           step-N.safetensors, best.safetensors
@@ -48,6 +50,16 @@ long rundir_find_checkpoint(const char *path, long below);
 const char *rundir_last_checkpoint(const struct rundir *r);     /* NULL: none in this process */
 /* What is wrong with a newer checkpoint that was passed over on opening; NULL: nothing. */
 const char *rundir_damaged(const struct rundir *r);
+
+/* Before the first step: everything that could keep the model from being saved at the end is tried
+ * now, and room for it is set aside. ERR_IO: the disk is full, or nothing can be written there. */
+int rundir_rehearse(struct rundir *r, struct trainer *t, struct err *err);
+/* The room alone, for a coordinator that was started again. */
+int rundir_reserve(struct rundir *r, struct trainer *t, struct err *err);
+
+/* The file that has the parameters of the run at `dir`: the model (NULL), "best", "last", or a
+ * step's. ERR_MISSING lists what there is. */
+int rundir_weights(const char *dir, const char *which, char *out, size_t size, struct err *err);
 
 /* One event of a trainer: lines, scalars, and checkpoints when they are due. `log_every` steps are
  * told by one line. */

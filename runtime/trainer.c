@@ -3,85 +3,26 @@
  * DESIGN. The loop advances by runs of steps (plan_train) that end where something is due: a test,
  * a checkpoint, the end of the stretch, or the time to say how it goes. Where a run ends never
  * changes its bits. `position` (epoch, samples of it done) and `step` say where the run is; with
- * the parameters, the schedule's and the stop rules' state they are all that a checkpoint holds.
+ * the parameters, the schedule's and the stop rules' state, and the best parameters so far, they are
+ * all that a checkpoint holds (trainer_state.c).
  */
-#include "runtime/trainer.h"
+#include "runtime/trainer_int.h"
 
-#include <inttypes.h>
 #include <limits.h>
 #include <math.h>
-#include <stdarg.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/files.h"
-#include "base/sha256.h"
 #include "engine/model.h"
-#include "engine/schedule.h"
 #include "engine/test.h"
 
 /* The most steps told in one event; also bounds how late a stop is noticed. */
 enum { RUN_STEPS = 2048 };
 /* A run of steps aims at this long, so that progress is shown and Ctrl-C is heard at once. */
 static const double RUN_SECONDS = 0.05;
-
-/* What is due at a place before the next step. */
-enum { DUE_TEST = 1, DUE_CHECKPOINT = 2 };
-
-/* Where a run is: with parameters and optimizer state, all that decides the rest of it. Plain, so
- * that it travels as it is between workers of one program. */
-struct place {
-    long step;
-    int epoch;
-    long done;                          /* samples of this epoch */
-    long steps_in_epoch;                /* 0: not yet known */
-    double best;                        /* of the spec's best metric */
-    double best_loss;                   /* of test_loss, for patience */
-    int waited;                         /* tests without a better loss */
-    int due;
-    int over;                           /* a stop rule is fulfilled; `why` says which */
-    char why[160];
-    double lr_factor;
-    double schedule_factor, schedule_best;
-    int schedule_waited;
-    int tests;                          /* values of the last test; 0: none yet */
-    double test[METRICS_MAX];
-    long test_samples;
-    long test_step;                     /* when it was, and in which epoch */
-    int test_epoch;
-    uint64_t chain;
-};
-
-struct trainer {
-    const struct job_spec *spec;
-    const struct parts *parts;
-    struct dataset *data, *test_data;
-    struct graph *graph;
-    struct plan *plan;
-    struct metrics *metrics;
-    struct schedule schedule;
-    struct step_result *results;        /* (RUN_STEPS) */
-    bool every_step;
-    bool shared;                        /* one of several workers */
-    bool chained;                       /* keeps the chain in any case */
-    int (*tester)(void *arg, struct test_result *out, struct err *err);
-    void *tester_arg;
-    atomic_int stop;
-    struct place at;
-    double saved_at;                    /* by the clock, where checkpoints go by seconds */
-    struct test_result test;
-    /* Of several workers the one who tests may be told of another list meanwhile, and be asked for
-     * the same test again: it has the same result, so it is kept. -1: there is none */
-    struct test_result kept;
-    long kept_step;
-    /* clock of training alone */
-    double seconds;
-    long samples;
-    long run_steps;                     /* how many steps RUN_SECONDS is worth */
-};
 
 /* ------------------------------------------------------------------ life */
 
@@ -135,13 +76,27 @@ static int load_initial(struct trainer *t, struct err *err)
     return model_load(t->plan, file, path, false, err);
 }
 
+/* Room for the best parameters, where the spec keeps them. */
+static int make_best(struct trainer *t, struct err *err)
+{
+    size_t bytes = plan_copy_bytes(t->plan);
+
+    if (!t->spec->checkpoint_best || !t->test_data)
+        return 0;
+    t->best = calloc(1, bytes + 1);
+    t->spare = calloc(1, bytes + 1);
+    return t->best && t->spare ? 0 : err_set(err, ERR_NOMEM, "no memory for the best parameters "
+                                             "(2 x %zu bytes)", bytes);
+}
+
 /* The start of a run: initial weights, nothing done. */
 static int start(struct trainer *t, struct err *err)
 {
     const struct job_spec *s = t->spec;
     long rows = dataset_rows(t->data);
 
-    t->at = (struct place){ .best = NAN, .best_loss = NAN };
+    t->at = (struct place){ .best = NAN, .best_step = -1, .best_loss = NAN };
+    t->test = (struct test_result){ 0 };
     t->kept_step = -1;
     if (rows > 0)
         t->at.steps_in_epoch = (rows + s->batch - 1) / s->batch;
@@ -167,8 +122,11 @@ static int make(const struct job_spec *spec, int threads, bool shared, bool chai
     t->chained = chained;
     t->parts = parts;
     t->saved_at = clock_seconds();
+    t->report_every = REPORT_EVERY;
     if (open_data(t, err) < 0 || make_plan(t, threads, err) < 0)
         return spec_locate(spec, err);
+    if (make_best(t, err) < 0)
+        return -(int)err->code;
     if (dataset_rows(t->data) == 0)
         return err_set(err, ERR_INVALID, "%s: the training set has no rows", spec->path);
     if (start(t, err) < 0)
@@ -205,16 +163,21 @@ void trainer_free(struct trainer *t)
     metrics_free(t->metrics);
     dataset_free(t->test_data);
     dataset_free(t->data);
+    free(t->best);
+    free(t->spare);
     free(t->results);
     free(t);
 }
 
 void trainer_every_step(struct trainer *t) { t->every_step = true; }
+void trainer_report_every(struct trainer *t, long steps) { t->report_every = steps; }
+long trainer_reports(const struct trainer *t) { return t->report_every; }
 void trainer_set_tester(struct trainer *t,
                         int (*tester)(void *arg, struct test_result *out, struct err *err),
-                        void *arg)
+                        bool (*intact)(void *arg), void *arg)
 {
     t->tester = tester;
+    t->intact = intact;
     t->tester_arg = arg;
 }
 void trainer_stop(struct trainer *t) { atomic_store(&t->stop, 1); }
@@ -225,6 +188,23 @@ const struct job_spec *trainer_spec(const struct trainer *t) { return t->spec; }
 const struct graph *trainer_graph(const struct trainer *t) { return t->graph; }
 long trainer_step(const struct trainer *t) { return t->at.step; }
 bool trainer_settled(const struct trainer *t) { return !(t->at.due & DUE_TEST); }
+
+bool trainer_best(const struct trainer *t, struct best *out)
+{
+    if (t->at.best_step < 0)
+        return false;
+    *out = (struct best){ .step = t->at.best_step, .epoch = t->at.best_epoch,
+                          .metric = t->spec->checkpoint_best, .value = t->at.best,
+                          .params = t->best, .test.samples = t->at.best_samples };
+    trainer_name_test(t, &out->test);
+    memcpy(out->test.value, t->at.best_test, sizeof out->test.value);
+    return true;
+}
+
+bool trainer_delivers_best(const struct trainer *t)
+{
+    return t->spec->patience && t->at.best_step >= 0 && t->at.over != OVER_BOUND;
+}
 
 /* ------------------------------------------------------------------ tests */
 
@@ -285,7 +265,7 @@ static bool is_better(const char *metric, double value, double best)
     return metrics_larger_is_better(metric) ? value > best : value < best;
 }
 
-/* Fills why and returns 1 when a stop rule is fulfilled. */
+/* Fills why and returns which stop rule is fulfilled; 0: none. */
 static int check_stop(struct trainer *t, char *why, size_t size)
 {
     const struct job_spec *s = t->spec;
@@ -295,7 +275,7 @@ static int check_stop(struct trainer *t, char *why, size_t size)
         if (s->stop[i].above ? v > s->stop[i].bound : v < s->stop[i].bound) {
             snprintf(why, size, "%s %.6g is %s %.6g", s->stop[i].metric, v,
                      s->stop[i].above ? "above" : "below", s->stop[i].bound);
-            return 1;
+            return OVER_BOUND;
         }
     }
     double loss = t->test.value[0];
@@ -305,7 +285,7 @@ static int check_stop(struct trainer *t, char *why, size_t size)
     } else if (s->patience && ++t->at.waited >= s->patience) {
         snprintf(why, size, "no better test loss in %d tests (best %.6g)", s->patience,
                  t->at.best_loss);
-        return 1;
+        return OVER_PATIENCE;
     }
     return 0;
 }
@@ -333,27 +313,47 @@ static int tell(struct fit *f, struct train_event *e)
     return 0;
 }
 
+/* Keeps the parameters of a test that is the best so far; of equal ones the first stays. Nothing is
+ * kept of what was read from others after this worker was left out: ERR_AGAIN, the test stays due. */
+static int keep_best(struct trainer *t, const struct test_result *got, struct err *err)
+{
+    const char *metric = t->spec->checkpoint_best;
+    double value = metric ? test_value(got, metric) : NAN;
+
+    if (!t->best || !is_better(metric, value, t->at.best))
+        return 0;
+    plan_copy(t->plan, t->spare);
+    if (t->intact && !t->intact(t->tester_arg))
+        return err_set(err, ERR_AGAIN, "the test of step %ld was given up", t->at.step);
+    float *old = t->best;
+    t->best = t->spare;
+    t->spare = old;
+    t->at.best = value;
+    t->at.best_step = t->at.step;
+    t->at.best_epoch = t->at.epoch;
+    memcpy(t->at.best_test, got->value, sizeof t->at.best_test);
+    t->at.best_samples = got->samples;
+    return 0;
+}
+
 static int run_test(struct fit *f, struct err *err)
 {
     struct trainer *t = f->t;
-    const char *metric = t->spec->checkpoint_best ? t->spec->checkpoint_best : "loss";
 
     struct test_result got = { 0 };
     trainer_name_test(t, &got);
-    if ((t->tester ? t->tester(t->tester_arg, &got, err) : trainer_test(t, &got, err)) < 0)
+    if ((t->tester ? t->tester(t->tester_arg, &got, err) : trainer_test(t, &got, err)) < 0 ||
+        keep_best(t, &got, err) < 0)
         return -(int)err->code;
     t->test = got;
     t->at.test_step = t->at.step;
     t->at.test_epoch = t->at.epoch;
     t->at.due &= ~DUE_TEST;
-    double value = test_value(&t->test, metric);
-    bool best = is_better(metric, value, t->at.best);
-    if (best)
-        t->at.best = value;
     if (t->schedule.kind == SCHEDULE_PLATEAU)
         t->plan->lr_factor = schedule_test(&t->schedule, test_value(&t->test, t->schedule.metric));
-    t->at.over |= check_stop(t, t->at.why, sizeof t->at.why);
-    return tell(f, &(struct train_event){ .kind = EVENT_TEST, .test = &t->test, .best = best });
+    if (!t->at.over)
+        t->at.over = check_stop(t, t->at.why, sizeof t->at.why);
+    return tell(f, &(struct train_event){ .kind = EVENT_TEST, .test = &t->test });
 }
 
 /* Steps until `every` is due, counting from the start of the run. */
@@ -383,6 +383,20 @@ static int check_finite(const struct trainer *t, long n, struct err *err)
                            "diverged (try a lower learning rate, or clip: {norm: 1})",
                            t->results[i].loss, t->results[i].step + 1, t->at.epoch + 1);
     return 0;
+}
+
+/* The loss that every output shows for a step: the mean over the samples since the last step that is
+ * a multiple of report_every. Here alone it is computed; what it needs is part of the state. */
+static void report_loss(struct trainer *t, long n)
+{
+    for (long i = 0; i < n; i++) {
+        struct step_result *r = &t->results[i];
+        if (r->step % t->report_every == 0)
+            t->at.loss_sum = t->at.loss_samples = 0;
+        t->at.loss_sum += r->loss * r->n;
+        t->at.loss_samples += r->n;
+        r->reported = t->at.loss_sum / (double)t->at.loss_samples;
+    }
 }
 
 /* Does what is due at this place. */
@@ -431,6 +445,7 @@ static int run_steps(struct fit *f, const struct stretch *data, long *pos, struc
     pace(t, n, took);
     if (check_finite(t, n, err) < 0)
         return -(int)err->code;
+    report_loss(t, n);
     *pos += samples;
     t->at.done += samples;
     t->at.step += n;
@@ -527,183 +542,5 @@ int trainer_fit(struct trainer *t, train_handler handler, void *arg, struct fit_
         snprintf(out->why, sizeof out->why, "stopped");
     else
         snprintf(out->why, sizeof out->why, "all %d epochs done", t->spec->epochs);
-    return 0;
-}
-
-/* ------------------------------------------------------------------ checkpoints */
-
-static void note(json_t *notes, const char *key, const char *fmt, ...)
-{
-    char text[64];
-    va_list ap;
-
-    va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
-    va_end(ap);
-    json_object_set_new(notes, key, json_string(text));
-}
-
-void trainer_mark(const struct trainer *t, char out[SHA256_HEX])
-{
-    OWN_JSON json_t *doc = spec_identity(t->spec);
-
-    json_object_del(doc, "epochs");
-    OWN_MEM char *text = json_dumps(doc, JSON_COMPACT | JSON_SORT_KEYS | JSON_REAL_PRECISION(17));
-    sha256_hex_of(text ? text : "", text ? strlen(text) : 0, out);
-}
-
-/* %a keeps every bit of a double. */
-int trainer_save(const struct trainer *t, const char *path, struct err *err)
-{
-    OWN_JSON json_t *notes = json_object();
-    char mark[SHA256_HEX], data[65];
-    struct err gone;            /* a file that has gone by now is no reason not to save */
-
-    trainer_mark(t, mark);
-    json_object_set_new(notes, "spec", json_string(mark));
-    if (dataset_digest(t->data, data, &gone) == 0)
-        json_object_set_new(notes, "data", json_string(data));
-    note(notes, "step", "%ld", t->at.step);
-    note(notes, "epoch", "%d", t->at.epoch);
-    note(notes, "done", "%ld", t->at.done);
-    note(notes, "best", "%a", t->at.best);
-    note(notes, "best_loss", "%a", t->at.best_loss);
-    note(notes, "waited", "%d", t->at.waited);
-    note(notes, "lr_factor", "%a", t->plan->lr_factor);
-    note(notes, "schedule_factor", "%a", t->schedule.factor);
-    note(notes, "schedule_best", "%a", t->schedule.best);
-    note(notes, "schedule_waited", "%d", t->schedule.waited);
-    note(notes, "numerics", "%d", NUMERICS_VERSION);
-    note(notes, "chain", "%016" PRIx64, plan_chain(t->plan));
-    return model_save(t->plan, path, true, notes, err);
-}
-
-static int read_note(const struct safetensors *s, const char *key, const char *path, double *out,
-                     struct err *err)
-{
-    const char *text = safetensors_note(s, key);
-    char *end;
-
-    if (!text)
-        return err_set(err, ERR_INVALID, "%s: is not a checkpoint (it has no note \"%s\")", path,
-                       key);
-    *out = strtod(text, &end);
-    if (*end)
-        return err_set(err, ERR_INVALID, "%s: damaged note \"%s\"", path, key);
-    return 0;
-}
-
-/* The data that a checkpoint was made from is the data there is; one of old may not know. */
-static int check_data(const struct trainer *t, const struct safetensors *s, const char *path,
-                      struct err *err)
-{
-    const char *theirs = safetensors_note(s, "data");
-    char data[65];
-
-    if (!theirs)
-        return 0;
-    if (dataset_digest(t->data, data, err) < 0)
-        return -(int)err->code;
-    if (strcmp(theirs, data) == 0)
-        return 0;
-    return err_set(err, ERR_CONFLICT, "%s: was made from other training data than there is now "
-                   "(put the files back as they were, or start a new run)", path);
-}
-
-int trainer_load(struct trainer *t, const char *path, struct err *err)
-{
-    OWN(safetensors) s = NULL;
-    double step, epoch, done, best, best_loss, waited, factor, sf, sb, sw, numerics;
-    struct { const char *key; double *to; } notes[] = {
-        { "step", &step }, { "epoch", &epoch }, { "done", &done }, { "best", &best },
-        { "best_loss", &best_loss }, { "waited", &waited }, { "lr_factor", &factor },
-        { "schedule_factor", &sf }, { "schedule_best", &sb }, { "schedule_waited", &sw },
-        { "numerics", &numerics },
-    };
-
-    if (safetensors_open(path, &s, err) < 0)
-        return -(int)err->code;
-    for (size_t i = 0; i < sizeof notes / sizeof notes[0]; i++)
-        if (read_note(s, notes[i].key, path, notes[i].to, err) < 0)
-            return -(int)err->code;
-    if (numerics != NUMERICS_VERSION)
-        return err_set(err, ERR_CONFLICT, "%s: made by numerics version %.0f, this is %d: going on "
-                       "from it would give other bits (train again)", path, numerics,
-                       NUMERICS_VERSION);
-    t->kept_step = -1;
-    if (model_load(t->plan, s, path, true, err) < 0)
-        return -(int)err->code;
-    char mark[SHA256_HEX];
-    const char *theirs = safetensors_note(s, "spec");
-    trainer_mark(t, mark);
-    if (!theirs || strcmp(theirs, mark) != 0)
-        return err_set(err, ERR_CONFLICT, "%s: was made by another spec; only epochs may differ "
-                       "(resume with the spec and --set of the run, or start a new one)", path);
-    if (check_data(t, s, path, err) < 0)
-        return -(int)err->code;
-    t->at.step = (long)step;
-    t->at.epoch = (int)epoch;
-    t->at.done = (long)done;
-    t->at.best = best;
-    t->at.best_loss = best_loss;
-    t->at.waited = (int)waited;
-    t->plan->lr_factor = factor;
-    t->schedule.factor = sf;
-    t->schedule.best = sb;
-    t->schedule.waited = (int)sw;
-    t->at.due = t->at.over = 0;
-    const char *chain = safetensors_note(s, "chain");
-    plan_set_chain(t->plan, chain ? strtoull(chain, NULL, 16) : 0);
-    return 0;
-}
-
-/* ------------------------------------------------------------------ state in memory */
-
-int trainer_state_get(const struct trainer *t, struct buf *out, struct err *err)
-{
-    size_t plan = plan_state_bytes(t->plan);
-    struct place at = t->at;
-
-    at.lr_factor = t->plan->lr_factor;
-    at.schedule_factor = t->schedule.factor;
-    at.schedule_best = t->schedule.best;
-    at.schedule_waited = t->schedule.waited;
-    at.chain = plan_chain(t->plan);
-    at.tests = t->test.n;
-    at.test_samples = t->test.samples;
-    memcpy(at.test, t->test.value, sizeof at.test);
-    buf_append(out, &at, sizeof at);
-    char *to = buf_reserve(out, plan);
-    if (!to)
-        return err_set(err, ERR_NOMEM, "no memory for a copy of the model (%zu bytes)", plan);
-    plan_state_get(t->plan, to);
-    out->n += plan;
-    return buf_ok(out, err);
-}
-
-int trainer_state_set(struct trainer *t, const void *state, size_t n, struct err *err)
-{
-    struct place at;
-
-    if (n != sizeof at + plan_state_bytes(t->plan))
-        return err_set(err, ERR_INVALID, "a state of %zu bytes, this model has %zu", n,
-                       sizeof at + plan_state_bytes(t->plan));
-    memcpy(&at, state, sizeof at);
-    if (at.step < 0 || at.epoch < 0 || at.done < 0 || at.tests < 0 || at.tests > METRICS_MAX ||
-        !memchr(at.why, 0, sizeof at.why))
-        return err_set(err, ERR_INVALID, "a damaged state");
-    t->at = at;
-    t->kept_step = -1;
-    t->plan->lr_factor = at.lr_factor;
-    t->schedule.factor = at.schedule_factor;
-    t->schedule.best = at.schedule_best;
-    t->schedule.waited = at.schedule_waited;
-    t->test = (struct test_result){ .samples = at.test_samples };
-    if (at.tests) {
-        trainer_name_test(t, &t->test);
-        memcpy(t->test.value, at.test, sizeof at.test);
-    }
-    plan_set_chain(t->plan, at.chain);
-    plan_state_set(t->plan, (const char *)state + sizeof at);
     return 0;
 }

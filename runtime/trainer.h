@@ -30,7 +30,7 @@ struct test_result {
 };
 
 enum event_kind {
-    EVENT_STEPS,        /* some steps are done: losses of each, or of the one when every step is told */
+    EVENT_STEPS,        /* some steps are done, or one when every step is told: results of each */
     EVENT_TEST,         /* after a test */
     EVENT_EPOCH,        /* an epoch is over */
     EVENT_CHECKPOINT,   /* the spec's schedule calls for a checkpoint now */
@@ -44,7 +44,6 @@ struct train_event {
     const struct step_result *results;  /* EVENT_STEPS */
     long n_results;
     const struct test_result *test;     /* EVENT_TEST */
-    bool best;                          /* EVENT_TEST: the best so far by the spec's metric */
     double samples_per_s;               /* of training alone, since the start of this process */
 };
 
@@ -77,6 +76,11 @@ int trainer_new_chained(const struct job_spec *spec, int threads, struct trainer
 
 /* Tells every single step (default: stretches of steps). */
 void trainer_every_step(struct trainer *t);
+/* "loss", wherever it is shown, is step_result.reported: the mean over the samples of the steps
+ * since the last multiple of so many (default: REPORT_EVERY), up to and with this one. */
+enum { REPORT_EVERY = 100 };
+void trainer_report_every(struct trainer *t, long steps);
+long trainer_reports(const struct trainer *t);          /* how many */
 
 /* Runs to the end, from wherever the trainer is; at the end, it says so again. ERR_AGAIN when a
  * hook of the plan's share or the tester gave up: nothing of that step has happened. ERR_DIVERGED
@@ -84,9 +88,11 @@ void trainer_every_step(struct trainer *t);
 int trainer_fit(struct trainer *t, train_handler handler, void *arg, struct fit_result *out,
                 struct err *err);
 /* Fills *out in place of a test here: of several workers one tests and tells the others. ERR_AGAIN
- * leaves the test due and ends trainer_fit with it. */
+ * leaves the test due and ends trainer_fit with it. `intact`: what was read from other workers for
+ * a copy of the parameters was still of this step; false gives the test up in the same way. */
 void trainer_set_tester(struct trainer *t,
-                        int (*tester)(void *arg, struct test_result *out, struct err *err), void *arg);
+                        int (*tester)(void *arg, struct test_result *out, struct err *err),
+                        bool (*intact)(void *arg), void *arg);
 /* From a handler, another thread or a signal handler. */
 void trainer_stop(struct trainer *t);
 
@@ -98,6 +104,21 @@ int trainer_test(struct trainer *t, struct test_result *out, struct err *err);
 void trainer_name_test(const struct trainer *t, struct test_result *out);
 void trainer_last_test(const struct trainer *t, struct test_result *out, long *out_step,
                        int *out_epoch);
+
+/* The best test so far by the spec's checkpoint.best, the first of equal ones; a value that is not
+ * a number is never best. Borrowed until the next test or load. false: there was none. */
+struct best {
+    long step;
+    int epoch;
+    const char *metric;
+    double value;
+    struct test_result test;
+    const float *params;        /* a plan_copy */
+};
+bool trainer_best(const struct trainer *t, struct best *out);
+/* What a run that is over hands out: the best parameters where it has stop.patience, unless a bound
+ * of `stop` ended it, which the last ones meet; else the last ones. */
+bool trainer_delivers_best(const struct trainer *t);
 
 /* Everything that decides the rest of the run. */
 int trainer_save(const struct trainer *t, const char *path, struct err *err);

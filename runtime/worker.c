@@ -158,6 +158,15 @@ static int test(void *arg, struct test_result *out, struct err *err)
     return 0;
 }
 
+/* Parts of the parameters are read from others' boards: by one who was stopped there and left out,
+ * what they have written since. */
+static bool intact(void *arg)
+{
+    const struct turn *t = arg;
+
+    return mesh_intact(t->w->mesh);
+}
+
 /* ------------------------------------------------------------------ what is reported */
 
 static void post_state(struct turn *t)
@@ -197,25 +206,11 @@ static void on_steps(struct turn *t, const struct train_event *e)
 static void on_test(struct turn *t, const struct train_event *e)
 {
     struct worker *w = t->w;
-    struct told_test test = {
-        .step = e->step, .epoch = e->epoch, .best = e->best, .n = e->test->n
-    };
-    OWN_BUF state = BUF_INIT;
-    struct err err;
-    /* Parts of a state are read from others' boards: by one who was stopped there and left out, what
-     * they have written since. It would still have it when it leads, much later. */
-    bool keep = e->best && trainer_spec(w->trainer)->checkpoint_best &&
-                trainer_state_get(w->trainer, &state, &err) == 0 && mesh_intact(w->mesh);
+    struct told_test test = { .step = e->step, .epoch = e->epoch, .n = e->test->n };
 
     memcpy(test.value, e->test->value, sizeof test.value);
     pthread_mutex_lock(&w->lock);
     results_add_test(&w->results, &test);
-    if (keep) {
-        struct buf old = w->best;
-        w->best = state;
-        w->best_step = e->step;
-        state = old;
-    }
     pthread_mutex_unlock(&w->lock);
     if (t->leads)
         worker_poke(w);
@@ -319,6 +314,7 @@ static int wait_go(struct turn *t, struct err *err)
             t->behind = w->behind;
             t->leads = w->leads;
             t->logged = w->logged;
+            trainer_report_every(w->trainer, w->report_every);
         }
         pthread_mutex_unlock(&w->lock);
         if (!loaded)
@@ -415,7 +411,7 @@ static void take_share(struct turn *t)
         share.far |= far;
     }
     plan_set_share(trainer_plan(t->w->trainer), &share);
-    trainer_set_tester(t->w->trainer, test, t);
+    trainer_set_tester(t->w->trainer, test, intact, t);
     t->told = false;
     t->sent = mesh_bytes_sent(t->w->mesh);
     t->from = trainer_step(t->w->trainer);
@@ -577,7 +573,6 @@ static void close_worker(struct worker *w)
     mesh_free(w->mesh);
     trainer_free(w->trainer);
     buf_done(&w->loaded);
-    buf_done(&w->best);
     if (w->wake >= 0)
         close(w->wake);
     pthread_cond_destroy(&w->news);

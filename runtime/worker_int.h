@@ -38,7 +38,7 @@ struct worker {
     struct mesh_peer peer[MESH_MAX];
     int n_peers, self;
     uint64_t go;                        /* generation of the newest go; acted on when == listed */
-    long go_step, logged, tested;
+    long go_step, logged, tested, report_every;
     bool go_settled;
     int source;
     uint64_t behind;
@@ -48,8 +48,6 @@ struct worker {
     bool connected;                     /* else letters are not even kept */
     struct results results;
     struct results_place place;
-    struct buf best;                    /* the state of the best test so far, when it is wanted */
-    long best_step;
     bool leads;
     bool bye;
     struct err failed;                  /* of the connection, for good */

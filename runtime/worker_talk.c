@@ -127,6 +127,8 @@ static void read_go(struct worker *w, const struct wire_header *h, const json_t 
         w->behind = (uint64_t)json_integer_value(json_object_get(doc, "behind"));
         w->logged = whole_of(doc, "logged");
         w->tested = whole_of(doc, "tested");
+        w->report_every = whole_of(doc, "report_every") > 0 ? whole_of(doc, "report_every")
+                                                            : REPORT_EVERY;
         w->leads = w->self == 0;
     }
     pthread_cond_broadcast(&w->news);
@@ -279,41 +281,18 @@ static int send_beat(struct worker *w, int fd, struct err *err)
     return wire_send(fd, &h, text, SEND_MS, err);
 }
 
-/* The state of the best test, which is kept until a better one: a coordinator that is killed may
- * have to hear it again. */
-static int send_best(struct worker *w, int fd, uint64_t generation, long step, struct err *err)
-{
-    pthread_mutex_lock(&w->lock);
-    struct buf best = w->best;
-    w->best = (struct buf)BUF_INIT;
-    pthread_mutex_unlock(&w->lock);
-    struct wire_header h = { WIRE_STATE, generation, (uint64_t)step, best.n };
-    int rc = wire_send(fd, &h, best.data, SEND_MS, err);
-    pthread_mutex_lock(&w->lock);
-    if (!w->best.n) {
-        w->best = best;
-        best = (struct buf)BUF_INIT;
-    }
-    pthread_mutex_unlock(&w->lock);
-    buf_done(&best);
-    return rc;
-}
-
-static int send_test(struct worker *w, int fd, uint64_t generation, const struct told_test *test,
-                     bool best, struct err *err)
+static int send_test(int fd, uint64_t generation, const struct told_test *test, struct err *err)
 {
     json_t *values = json_array();
 
     for (int i = 0; i < test->n; i++)
-        json_array_append_new(values, json_real(test->value[i]));
-    OWN_JSON json_t *doc = json_pack("{s:s, s:I, s:I, s:o, s:b}", "kind", "test", "step",
+        json_array_append_new(values, json_sprintf("%a", test->value[i]));
+    OWN_JSON json_t *doc = json_pack("{s:s, s:I, s:I, s:o}", "kind", "test", "step",
                                      (json_int_t)test->step, "epoch", (json_int_t)test->epoch,
-                                     "values", values, "best", best);
+                                     "values", values);
     OWN_MEM char *text = json_dumps(doc, JSON_COMPACT | JSON_REAL_PRECISION(17));
     if (!text)
         return err_set(err, ERR_NOMEM, "no memory for a test");
-    if (best && send_best(w, fd, generation, test->step, err) < 0)
-        return -(int)err->code;
     struct wire_header h = { WIRE_EVENT, generation, 0, strlen(text) };
     return wire_send(fd, &h, text, SEND_MS, err);
 }
@@ -341,13 +320,12 @@ static int send_results(struct worker *w, int fd, long until, struct err *err)
             test = *next;
             w->tested = test.step;
         }
-        const bool best = tests && test.best && w->best.n && w->best_step == test.step;
         pthread_mutex_unlock(&w->lock);
         if (!steps && !tests)
             return 0;
         const struct wire_header h = { WIRE_RESULTS, generation, 0, results.n };
         if (steps ? wire_send(fd, &h, results.data, SEND_MS, err) < 0 :
-                    send_test(w, fd, generation, &test, best, err) < 0)
+                    send_test(fd, generation, &test, err) < 0)
             return -(int)err->code;
     }
 }

@@ -76,15 +76,21 @@ static int make_plan(struct predictor *p, int batch, int threads, bool with_loss
     return plan_new(p->graph, p->field, p->n_fields, &config, &p->plan, err);
 }
 
+int predictor_load(struct predictor *p, const char *weights, struct err *err)
+{
+    OWN(safetensors) s = NULL;
+
+    if (safetensors_open(weights, &s, err) < 0)
+        return -(int)err->code;
+    return model_load(p->plan, s, weights, false, err);
+}
+
 static int load_weights(struct predictor *p, struct err *err)
 {
     char path[4096 + 32];
-    OWN(safetensors) s = NULL;
 
     snprintf(path, sizeof path, "%s/weights.safetensors", p->dir);
-    if (safetensors_open(path, &s, err) < 0)
-        return -(int)err->code;
-    return model_load(p->plan, s, path, false, err);
+    return predictor_load(p, path, err);
 }
 
 static int name_classes(struct predictor *p, struct err *err)

@@ -21,6 +21,8 @@ struct predictor;
 /* `batch` 0: as in training. `with_loss`: for evaluate, whose rows have targets. */
 int predictor_open(const char *dir, int batch, int threads, bool with_loss, struct predictor **out,
                    struct err *err);
+/* The parameters of another file, such as a checkpoint's, in place of the model's own. */
+int predictor_load(struct predictor *p, const char *weights, struct err *err);
 void predictor_free(struct predictor *p);
 OWN_DEFINE(predictor)
 

@@ -384,9 +384,10 @@ static int make_run(json_t *doc, int tests, struct err *err)
         return -(int)err->code;
     const char *best = json_string_value(json_object_get(checkpoint, "best"));
     const char *saves = json_string_value(json_object_get(checkpoint, "every"));
-    if (!best)
-        return put(checkpoint, "best",
-                   json_string(tests && strcmp(saves, "never") != 0 ? "test_loss" : "none"), err);
+    if (!best) {
+        int kept = strcmp(saves, "never") != 0 || json_object_get(stop, "patience");
+        return put(checkpoint, "best", json_string(tests && kept ? "test_loss" : "none"), err);
+    }
     if (!tests && strcmp(best, "none") != 0)
         return err_set(err, ERR_INVALID, "checkpoint.best: there are no tests to tell the best by "
                        "(give data.test or data.split)");
