@@ -343,6 +343,9 @@ static int train(struct cli *c, const struct args *a, const struct job_spec *spe
                     : err_add(err, "%s", spec->name);
     }
     if (w.err.code) {
+        struct err none;        /* the first failure is the one to tell */
+        if (rundir_checkpoint(dir, t, &none) == 0)
+            tell_way_on(&w, t, spec->path);
         *err = w.err;
         return -(int)err->code;
     }

@@ -578,5 +578,6 @@ int csv_error_say(const struct csv *c, const struct csv_block *b, const struct c
                        b->path, row, line, e->fields, c->input.no_header ? "first row" : "header",
                        c->plan.n_columns);
     return err_set(err, ERR_INVALID, "%s: row %s (line %s), column \"%s\": \"%s\" %s", b->path, row,
-                   line, csv_name(c, e->column), e->text, facts[e->kind]);
+                   line, csv_name(c, e->column), e->text,
+                   e->kind == CSV_BAD_TEXT ? e->why : facts[e->kind]);
 }

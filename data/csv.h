@@ -16,6 +16,8 @@
  *     that does not begin with one is an ordinary character;
  *   - empty lines are no rows; write "" for the missing value of a one-column file;
  *   - every file of a list has the same header;
+ *   - texts and the names in the header are UTF-8, without zero bytes; a file in UTF-16 is refused
+ *     by name;
  *   - numbers: decimal, correctly rounded, blanks around them ignored; "nan", "inf", "infinity" in
  *     any case are recognised and are bad values unless `allow_nonfinite`.
  *
@@ -36,6 +38,7 @@
 
 #include "base/err.h"
 #include "base/own.h"
+#include "base/utf8.h"
 
 enum {
     CSV_ROW_MAX = 16 << 20,     /* bytes; a stray quote must not swallow a 5 GB file */
@@ -80,6 +83,7 @@ enum csv_error_kind {
     CSV_BAD_FINITE,     /* NaN or Inf, spelled out or by overflow */
     CSV_BAD_INTEGER,    /* a number, but not an integer of 64 bits */
     CSV_BAD_QUOTE,      /* text after the closing quote */
+    CSV_BAD_TEXT,       /* bytes that are not UTF-8, or a zero, in a column that is read as text */
     CSV_BAD_FIELDS,     /* a ragged row; `column` is -1, `slot` that of the row after it */
 };
 
@@ -91,6 +95,7 @@ struct csv_error {
     long line;          /* of the file, from 1; where the row begins */
     long fields;        /* CSV_BAD_FIELDS: how many the row has */
     char text[48];      /* of the field, cut */
+    char why[UTF8_WHY]; /* CSV_BAD_TEXT: the end of the sentence */
 };
 
 struct csv_column {
@@ -151,7 +156,8 @@ long csv_dict(const struct csv *c, int column, const struct csv_text **out_texts
 
 /* Puts the sentence for an error of block `b` into `err` (ERR_INVALID) and returns -ERR_INVALID:
  *     taxi.csv: row 1,234 (line 1,235) has 17 fields, the header has 18
- *     taxi.csv: row 1,234 (line 1,235), column "fare": "abc" is not a number */
+ *     taxi.csv: row 1,234 (line 1,235), column "fare": "abc" is not a number
+ *     taxi.csv: row 1,234 (line 1,235), column "city": "M\xfcnchen" is not UTF-8: ... */
 int csv_error_say(const struct csv *c, const struct csv_block *b, const struct csv_error *e,
                   struct err *err);
 

@@ -7,6 +7,8 @@
 
 #include "data/csv_int.h"
 
+static const uint64_t ONES = UINT64_C(0x0101010101010101), HIGHS = UINT64_C(0x8080808080808080);
+
 int csv_found_add(struct csv_found_list *l, struct csv_found f)
 {
     if (l->n == l->room) {
@@ -154,10 +156,36 @@ static void copy_padded(char *to, const char *from, size_t n)
         memcpy(to + i, from + i, 16);
 }
 
+/* All bytes are ASCII and none is zero: UTF-8 for certain. */
+static bool is_plain(const char *p, size_t n)
+{
+    uint64_t odd[4] = { 0 }, word[4];
+    size_t i = 0;
+
+    for (; i + sizeof word <= n; i += sizeof word) {
+        memcpy(word, p + i, sizeof word);
+        for (int k = 0; k < 4; k++)
+            odd[k] |= (word[k] - ONES) | word[k];
+    }
+    for (; i < n; i++)          /* not utf8_check: two fields might make one character */
+        odd[0] |= (signed char)p[i] > 0 ? 0 : HIGHS;
+    return !((odd[0] | odd[1] | odd[2] | odd[3]) & HIGHS);
+}
+
+/* Not UTF-8: told, and no value. */
+static int refuse_text(const struct csv_convert *v, const struct csv_fields *f,
+                       struct csv_column *out, long row)
+{
+    put_none(out, row);
+    return report(v, f, row, CSV_BAD_TEXT);
+}
+
 /* Texts are copied: a block that is held then keeps its texts alone, and the worker reads the next
  * chunk into a buffer that is still in its cache. */
 static int texts(struct csv_convert *v, const struct csv_fields *f, struct csv_column *out)
 {
+    const char *begin = v->heap;
+
     for (long row = 0; row < f->rows; row++) {
         size_t n;
         char *p;
@@ -171,6 +199,14 @@ static int texts(struct csv_convert *v, const struct csv_fields *f, struct csv_c
         copy_padded(v->heap, p, n);
         out->text[row] = (struct csv_text){ v->heap, n };
         v->heap += n;
+    }
+    /* The texts of a column lie one after the other: one look at all of them is mostly enough. */
+    if (is_plain(begin, (size_t)(v->heap - begin)))
+        return 0;
+    for (long row = 0; row < f->rows; row++) {
+        const struct csv_text *t = &out->text[row];
+        if (utf8_check(t->p, t->n) < t->n && refuse_text(v, f, out, row) < 0)
+            return -ERR_NOMEM;
     }
     return 0;
 }
@@ -188,6 +224,8 @@ static int codes(struct csv_convert *v, const struct csv_fields *f, struct csv_c
             continue;
         }
         int rc = csv_dict_code(v->dict, p, n, &out->code[row]);
+        if (rc > 0)
+            rc = refuse_text(v, f, out, row);
         if (rc < 0)
             return rc;
     }

@@ -87,6 +87,8 @@ static const char *keep_text(struct csv_dict *d, const char *p, size_t n)
 
 static int insert(struct csv_dict *d, const char *p, size_t n, uint64_t hash, uint32_t *out)
 {
+    if (utf8_check(p, n) < n)
+        return 1;
     if (d->n == CSV_DICT_MAX)
         return -ERR_INVALID;
     if (d->n == d->room) {

@@ -189,6 +189,28 @@ static void copy_text(char out[48], const char *p, size_t n)
     memcpy(out + held, held < n ? "..." : "", held < n ? 4 : 1);
 }
 
+/* A text that is not UTF-8, for a sentence that is: other bytes and controls as \xNN. */
+static void show_bytes(char out[48], const char *p, size_t n)
+{
+    const size_t size = sizeof ((struct csv_error *)0)->text;
+    size_t at = 0;
+
+    for (size_t i = 0; i < n;) {
+        size_t len = (unsigned char)p[i] >= ' ' ? utf8_length(p + i, n - i) : 0;
+        if (at + 8 > size) {
+            at += (size_t)snprintf(out + at, size - at, "...");
+            break;
+        }
+        if (len)
+            memcpy(out + at, p + i, len);
+        else
+            snprintf(out + at, size - at, "\\x%02x", (unsigned char)p[i]);
+        at += len ? len : 4;
+        i += len ? len : 1;
+    }
+    out[at] = 0;
+}
+
 /* Errors in the order of the file, with rows and lines counted from the chunk's first. */
 static int tell_errors(struct csv_worker *w, const struct csv_fields *first,
                        struct csv_full_block *b)
@@ -227,6 +249,11 @@ static int tell_errors(struct csv_worker *w, const struct csv_fields *first,
             block->error[i].fields = f->len;
         else
             copy_text(block->error[i].text, text + f->at, f->len);
+        if (f->kind == CSV_BAD_TEXT) {
+            size_t at = utf8_check(text + f->at, f->len);
+            utf8_say(text + f->at, f->len, at, block->error[i].why);
+            show_bytes(block->error[i].text, text + f->at, f->len);
+        }
     }
     return 0;
 }

@@ -174,6 +174,21 @@ static char *header_name(const char *text, const struct csv_marks *m, size_t i)
     return copy;
 }
 
+/* Names become part of model.json. */
+static int check_name(const struct csv_input *in, const char *text, const struct csv_marks *m,
+                      size_t i, struct err *err)
+{
+    size_t from = i ? m->at[i - 1] + 1 : 0, n = m->at[i] - from;
+    size_t at = utf8_check(text + from, n);
+    char why[UTF8_WHY];
+
+    if (at == n)
+        return 0;
+    utf8_say(text + from, n, at, why);
+    return err_set(err, ERR_INVALID, "%s:%ld: the name of column %zu %s", source_path(in->source),
+                   in->line, i + 1, why);
+}
+
 static int take_names(struct csv_input *in, const struct csv_marks *m, struct err *err)
 {
     const char *text = in->tail.text + in->tail_at;
@@ -186,6 +201,8 @@ static int take_names(struct csv_input *in, const struct csv_marks *m, struct er
         return no_memory(in, err);
     in->n_names = (int)m->n;
     for (int i = 0; i < in->n_names; i++) {
+        if (!in->no_header && check_name(in, text, m, (size_t)i, err) < 0)
+            return -(int)err->code;
         if (!in->no_header)
             in->name[i] = header_name(text, m, (size_t)i);
         else if (asprintf(&in->name[i], "%d", i + 1) < 0)
@@ -225,6 +242,10 @@ static int start_with(struct csv_input *in, struct csv_marks *marks, struct err 
     in->line = 1;
     if (tail_more(in, err) < 0)
         return -(int)err->code;
+    const char *other = utf8_sniff(in->tail.text, in->tail_n);
+    if (other)
+        return err_set(err, ERR_INVALID, "%s: is %s; only UTF-8 is read (iconv -f %s -t utf-8 FILE > "
+                       "NEW)", source_path(in->source), other, other);
     if (in->tail_n >= 3 && memcmp(in->tail.text, "\xef\xbb\xbf", 3) == 0)
         in->tail_at = 3;
     if (skip_lines(in, err) < 0 || find_first_row(in, marks, err) < 0)

@@ -50,7 +50,8 @@ struct csv_dict {
     uint32_t mask;
     struct dict_page *page;     /* the texts */
 };
-/* The code of a text, copied in if it is new. -ERR_NOMEM; -ERR_INVALID beyond CSV_DICT_MAX. */
+/* The code of a text, copied in if it is new. 1: it is not UTF-8. -ERR_NOMEM; -ERR_INVALID beyond
+ * CSV_DICT_MAX. */
 int csv_dict_code(struct csv_dict *d, const char *p, size_t n, uint32_t *out);
 void csv_dict_done(struct csv_dict *d);
 

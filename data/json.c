@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/utf8.h"
 #include "data/rows_build.h"
 #include "data/source.h"
 
@@ -86,9 +87,8 @@ static int unescape(struct cursor *c, char **to)
         hex4(c->at + 2, &low) == 0 && low >= 0xdc00 && low < 0xe000) {
         v = 0x10000 + ((v - 0xd800) << 10) + (low - 0xdc00);
         c->at += 6;
-    } else if (v >= 0xd800 && v < 0xe000) {
-        v = 0xfffd;             /* half a pair stands for no character */
     }
+    /* Half a pair stands for no character: its bytes are no UTF-8, which build_text refuses. */
     *to = put_utf8(*to, v);
     return 0;
 }
@@ -389,6 +389,11 @@ static int json_rows_next(struct rows *r, const struct rows_block **out, struct 
                 return -(int)err->code;
             if (!line)
                 break;
+            const char *other = j->line == 1 ? utf8_sniff(line, (size_t)(j->buf + j->n - line))
+                                             : NULL;
+            if (other)
+                return err_set(err, ERR_INVALID, "%s: is %s; only UTF-8 is read (iconv -f %s -t "
+                               "utf-8 FILE > NEW)", source_path(j->source), other, other);
             if (j->line == 1 && n >= 3 && !memcmp(line, "\xef\xbb\xbf", 3)) {
                 line += 3;
                 n -= 3;

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/utf8.h"
+
 static int out_of_memory(struct err *err)
 {
     return err_set(err, ERR_NOMEM, "no memory for a block of rows");
@@ -162,6 +164,14 @@ void build_text(struct build *b, int column, const char *text, size_t n)
         wrong_number(b, column, text, n);
         if (!c->text)
             return;
+    }
+    size_t at = c->text ? utf8_check(text, n) : n;
+    if (at < n) {
+        char why[UTF8_WHY], what[UTF8_WHY + 2];
+        utf8_say(text, n, at, why);
+        snprintf(what, sizeof what, " %s", why);
+        build_wrong(b, column, what);
+        return;
     }
     set_there(b, column);
     set_text(b, column, text, n);

@@ -24,7 +24,7 @@
 #include "base/buf.h"
 #include "base/files.h"
 #include "base/room.h"
-#include "spec/yaml.h"
+#include "base/utf8.h"
 
 enum {
     FILE_BYTES = 16 << 20,
@@ -277,7 +277,7 @@ static void put_text(struct buf *out, const char *text, size_t n)
     }
     for (size_t i = 0; i < n;) {
         unsigned char c = (unsigned char)text[i];
-        size_t length = c < 0x80 ? 1 : yaml_utf8_length(text + i, n - i);
+        size_t length = c < 0x80 ? 1 : utf8_length(text + i, n - i);
         if (!length)
             buf_text(out, "\xef\xbf\xbd");
         else if (c < 0x80 && ((c < 0x20 && c != '\t' && c != 0x1b) || c == 0x7f))

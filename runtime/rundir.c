@@ -115,8 +115,7 @@ void rundir_free(struct rundir *r)
         close(r->metrics);
     if (r->lock >= 0)
         close(r->lock);
-    if (r->reserve >= 0)
-        close(r->reserve);
+    rundir_release(r);
     scalars_free(r->scalars);
     free(r);
 }
@@ -211,6 +210,24 @@ int rundir_save_best(struct rundir *r, struct trainer *t, struct err *err)
     return 0;
 }
 
+void rundir_release(struct rundir *r)
+{
+    if (r->reserve >= 0)
+        close(r->reserve);
+    r->reserve = -1;
+}
+
+/* On a full disk the room that is set aside goes to a checkpoint: it has all of the model. */
+static int save_state(struct rundir *r, struct trainer *t, const char *path, struct err *err)
+{
+    if (trainer_save(t, path, err) == 0)
+        return 0;
+    if (r->reserve < 0)
+        return -(int)err->code;
+    rundir_release(r);
+    return trainer_save(t, path, err);
+}
+
 int rundir_checkpoint(struct rundir *r, struct trainer *t, struct err *err)
 {
     char dir[NAME_SIZE], path[NAME_SIZE];
@@ -218,7 +235,7 @@ int rundir_checkpoint(struct rundir *r, struct trainer *t, struct err *err)
 
     snprintf(dir, sizeof dir, "%s/checkpoints", r->path);
     checkpoint_path(r, trainer_step(t), path, sizeof path);
-    if (files_mkdir(dir, err) < 0 || trainer_save(t, path, err) < 0 ||
+    if (files_mkdir(dir, err) < 0 || save_state(r, t, path, err) < 0 ||
         rundir_save_best(r, t, err) < 0)
         return err_add(err, "the checkpoint of step %ld was not written%s%s", trainer_step(t),
                        r->last[0] ? "; still good: " : "", r->last);
@@ -239,8 +256,15 @@ static int append_line(struct rundir *r, json_t *line, struct err *err)
         return err_set(err, ERR_NOMEM, "no memory for a line of metrics");
     size_t n = strlen(text);
     text[n++] = '\n';           /* in place of the NUL */
-    if (write(r->metrics, text, n) != (ssize_t)n)
-        return err_set(err, ERR_IO, "%s/metrics.jsonl: %s", r->path, strerror(errno));
+    for (size_t at = 0; at < n;) {
+        ssize_t part = write(r->metrics, text + at, n - at);
+        if (part < 0 && errno == EINTR)
+            continue;
+        if (part <= 0)          /* what there is of the line is cut off by a resume */
+            return err_set(err, ERR_IO, "%s/metrics.jsonl: %s", r->path,
+                           errno == ENOSPC ? "the disk is full" : strerror(errno));
+        at += (size_t)part;
+    }
     return 0;
 }
 

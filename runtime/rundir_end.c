@@ -3,7 +3,8 @@
  * DESIGN. Hours of training must not end with a model that cannot be saved. So rundir_rehearse makes
  * both documents as they will be, computes the digest of the data while its files are there, checks
  * the room on the disk and writes a file. From then on a file without a name holds the room that
- * the model takes; rundir_finish gives it back first.
+ * the model or a checkpoint takes; rundir_finish gives it back first, and so does a checkpoint that
+ * finds the disk full.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -177,9 +178,7 @@ int rundir_finish(struct rundir *r, struct trainer *t, const struct fit_result *
     OWN_JSON json_t *run = run_document(t, fit, digest, more, err);
     if (!run)
         return -(int)err->code;
-    if (r->reserve >= 0)
-        close(r->reserve);
-    r->reserve = -1;
+    rundir_release(r);
     /* model.json comes after the weights: a directory that has it has both. */
     if (save_weights(r->path, "weights.safetensors", t, deliver ? best.params : NULL, err) < 0 ||
         (deliver && save_weights(r->path, "last.safetensors", t, NULL, err) < 0) ||
@@ -215,8 +214,16 @@ static int64_t run_room(struct trainer *t, size_t json)
     return all;
 }
 
-/* A file without a name, as large as the model will be. Where a file system cannot set room aside
- * the one who writes at the end has to find some. */
+/* What is set aside: for the model, or for a checkpoint in its place. */
+static int64_t reserved_room(struct trainer *t)
+{
+    int64_t model = model_room(t, 0), state = model_bytes(trainer_plan(t), true) + ROOM_MORE;
+
+    return model > state ? model : state;
+}
+
+/* A file without a name. Where a file system cannot set room aside the one who writes at the end has
+ * to find some. */
 int rundir_reserve(struct rundir *r, struct trainer *t, struct err *err)
 {
     char path[NAME_SIZE];
@@ -229,12 +236,11 @@ int rundir_reserve(struct rundir *r, struct trainer *t, struct err *err)
         return err_set(err, ERR_IO, "%s: no file can be made there: %s (choose another --out)",
                        r->path, strerror(errno));
     unlink(path);
-    if (fallocate(r->reserve, 0, 0, (off_t)model_room(t, 0)) == 0 || errno != ENOSPC)
+    if (fallocate(r->reserve, 0, 0, (off_t)reserved_room(t)) == 0 || errno != ENOSPC)
         return 0;
-    close(r->reserve);
-    r->reserve = -1;
-    return err_set(err, ERR_IO, "%s: the disk is full: the model takes %" PRId64 " bytes (make "
-                   "room, or choose another --out)", r->path, model_room(t, 0));
+    rundir_release(r);
+    return err_set(err, ERR_IO, "%s: the disk is full: the model or a checkpoint takes %" PRId64
+                   " bytes (make room, or choose another --out)", r->path, reserved_room(t));
 }
 
 int rundir_rehearse(struct rundir *r, struct trainer *t, struct err *err)
@@ -252,7 +258,7 @@ int rundir_rehearse(struct rundir *r, struct trainer *t, struct err *err)
                        r->path, strlen(r->path), RUN_PATH_MAX);
     if (rundir_reserve(r, t, err) < 0)
         return -(int)err->code;
-    int64_t free = room_left(r->reserve, INT32_MAX) + model_room(t, 0);
+    int64_t free = room_left(r->reserve, INT32_MAX) + reserved_room(t);
     int64_t need = run_room(t, strlen(model_text) + strlen(run_text));
     if (free < need)
         return err_set(err, ERR_IO, "%s: the disk is full: %" PRId64 " bytes are free, the run's "

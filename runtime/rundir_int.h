@@ -18,6 +18,8 @@ struct rundir {
     double saved_at;                    /* time of the last checkpoint, or of the start */
 };
 
+/* Gives back the room that is set aside. */
+void rundir_release(struct rundir *r);
 /* checkpoints/best.safetensors, where there is a best test that it does not have yet. */
 int rundir_save_best(struct rundir *r, struct trainer *t, struct err *err);
 

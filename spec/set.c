@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/utf8.h"
 #include "spec/keys.h"
 
 struct walk {
@@ -215,7 +216,7 @@ int set_apply(struct value *root, const char *arg, struct err *err)
         return 0;               /* not a spec, which normal_form says better */
     snprintf(path, sizeof path, "%.*s", (int)(equals - arg), arg);
     for (size_t n = strlen(path), i = 0, len; i < n; i += len) {
-        len = yaml_utf8_length(path + i, n - i);
+        len = utf8_length(path + i, n - i);
         if (!len || (unsigned char)path[i] < 0x20)
             return refuse(&w, err, "the key is not a text in UTF-8");
     }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/files.h"
+#include "base/utf8.h"
 #include "spec/keys.h"
 #include "spec/normal.h"
 #include "spec/sense.h"
@@ -155,7 +156,7 @@ static int clean_text(struct err *err)
     size_t n = strlen(err->text), len;
 
     for (char *c = err->text; *c; c += len) {
-        len = yaml_utf8_length(c, n - (size_t)(c - err->text));
+        len = utf8_length(c, n - (size_t)(c - err->text));
         unsigned char next = len == 2 ? (unsigned char)c[1] : 0;
         int acts = (unsigned char)*c < 0x20 || *c == 0x7F ||
                    ((unsigned char)*c == 0xC2 && next < 0xA0);

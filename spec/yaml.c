@@ -11,6 +11,8 @@
 #include <string.h>
 #include <yaml.h>
 
+#include "base/utf8.h"
+
 #define CORE_TAG "tag:yaml.org,2002:"
 #define STR_TAG CORE_TAG "str"
 
@@ -481,25 +483,6 @@ static int syntax_error(const struct builder *b, const char *text, size_t n, str
     return refuse(b, mark, err, "not YAML: ", problem);
 }
 
-size_t yaml_utf8_length(const char *text, size_t n)
-{
-    const unsigned char *s = (const unsigned char *)text;
-
-    if (s[0] < 0x80)
-        return 1;
-    size_t len = s[0] >= 0xC2 && s[0] <= 0xDF ? 2 : (s[0] & 0xF0) == 0xE0 ? 3
-               : s[0] >= 0xF0 && s[0] <= 0xF4 ? 4 : 0;
-    if (!len || len > n)
-        return 0;
-    for (size_t i = 1; i < len; i++)
-        if ((s[i] & 0xC0) != 0x80)
-            return 0;
-    if ((s[0] == 0xE0 && s[1] < 0xA0) || (s[0] == 0xED && s[1] > 0x9F) ||
-        (s[0] == 0xF0 && s[1] < 0x90) || (s[0] == 0xF4 && s[1] > 0x8F))
-        return 0;
-    return len;
-}
-
 static int check_bytes(const struct builder *b, const char *text, size_t n, struct err *err)
 {
     yaml_mark_t mark = { 0 };
@@ -508,10 +491,14 @@ static int check_bytes(const struct builder *b, const char *text, size_t n, stru
     if (n > b->limits->bytes_max)
         return err_set(err, ERR_INVALID, "%s: %zu bytes; %s has at most %zu MB", b->name, n,
                        b->limits->what, b->limits->bytes_max >> 20);
+    const char *other = utf8_sniff(text, n);
+    if (other)
+        return refuse(b, mark, err, "not UTF-8; save the file in that encoding. It is ", other);
     for (size_t i = 0; i < n;) {
-        size_t len = yaml_utf8_length(text + i, n - i);
+        size_t len = utf8_length(text + i, n - i);
         if (!len)
-            return refuse(b, mark, err, "not UTF-8; save the file in that encoding", "");
+            return refuse(b, mark, err, "not UTF-8; save the file in that encoding (if it is "
+                          "Latin-1: iconv -f latin1 -t utf-8 FILE > NEW)", "");
         if (!text[i])
             return refuse(b, mark, err, "a NUL byte; this is not a text file", "");
         if (text[i] == '%' && !mark.column && ++directives > YAML_DIRECTIVES_MAX)

@@ -69,10 +69,6 @@ void value_remove(struct value *child);                   /* from its parent, an
 /* Makes `value` hold what `from` holds, in the same place of the tree. Frees `from`. */
 void value_replace(struct value *value, struct value *from);
 
-/* The length of the UTF-8 sequence at the start of `s` (n > 0 bytes); 0: there is none. Overlong
- * forms, surrogates and code points past U+10FFFF are none. */
-size_t yaml_utf8_length(const char *s, size_t n);
-
 int value_is_null(const struct value *value);              /* plain and empty, ~ or null */
 
 /* "model[3].conv2d.out", cut where it does not fit. */

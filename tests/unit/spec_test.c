@@ -164,10 +164,14 @@ static void every_mistake_gets_its_sentence(void **state)
 static void bytes_that_are_no_text_are_refused_where_they_stand(void **state)
 {
     (void)state;
-    assert_refused("name: caf\xe9\n", 11, "t.yaml:1:10: not UTF-8; save the file in that encoding");
-    assert_refused("\xff\xfen\0", 4, "t.yaml:1:1: not UTF-8; save the file in that encoding");
-    assert_refused("a: \xed\xa0\x80", 6, "t.yaml:1:4: not UTF-8; save the file in that encoding");
-    assert_refused("a: \xc0\xaf", 5, "t.yaml:1:4: not UTF-8; save the file in that encoding");
+    assert_refused("name: caf\xe9\n", 11, "t.yaml:1:10: not UTF-8; save the file in that encoding"
+                   " (if it is Latin-1: iconv -f latin1 -t utf-8 FILE > NEW)");
+    assert_refused("\xff\xfen\0", 4, "t.yaml:1:1: not UTF-8; save the file in that encoding. It is "
+                   "UTF-16LE");
+    assert_refused("a: \xed\xa0\x80", 6, "t.yaml:1:4: not UTF-8; save the file in that encoding"
+                   " (if it is Latin-1: iconv -f latin1 -t utf-8 FILE > NEW)");
+    assert_refused("a: \xc0\xaf", 5, "t.yaml:1:4: not UTF-8; save the file in that encoding"
+                   " (if it is Latin-1: iconv -f latin1 -t utf-8 FILE > NEW)");
     assert_refused("name: a\0b\n", 10, "t.yaml:1:8: a NUL byte; this is not a text file");
     assert_refused("name: \xc3\xa9\x01\n", 10, "t.yaml:1:8: control characters are not allowed");
     assert_refused("a: \xc3\xa9\n\tb: x\n", 12, "t.yaml:2:1: a tab; YAML is indented with spaces");
