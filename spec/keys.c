@@ -317,7 +317,7 @@ static const struct key keys[] = {
       "seconds\", \"1 epoch\", never; the result does not depend on it" },
     { "checkpoint", "keep", KEY_WHOLE, FROM(1), .value = "2", .why = "older ones are removed" },
     { "checkpoint", "best", KEY_MONITOR, .why = "keeps the best one by this metric, or none; by "
-      "default test_loss where there are tests and saves" },
+      "default test_loss where there are tests, and saves or stop.patience" },
 };
 
 enum { KEYS = sizeof keys / sizeof keys[0] };
