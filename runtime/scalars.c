@@ -42,15 +42,16 @@ int scalars_flush(struct scalars *s, struct err *err)
 {
     if (buf_ok(&s->wait, err) < 0)
         return -(int)err->code;
-    for (size_t at = 0; at < s->wait.n;) {
-        ssize_t n = write(s->fd, s->wait.data + at, s->wait.n - at);
+    while (s->wait.n) {
+        ssize_t n = write(s->fd, s->wait.data, s->wait.n);
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)
-            return err_set(err, ERR_IO, "%s: %s", s->path, strerror(errno));
-        at += (size_t)n;
+            return err_set(err, ERR_IO, "%s: %s", s->path,
+                           errno == ENOSPC ? "the disk is full" : strerror(errno));
+        s->wait.n -= (size_t)n;         /* what is written is not written again after a failure */
+        memmove(s->wait.data, s->wait.data + n, s->wait.n);
     }
-    buf_clear(&s->wait);
     return 0;
 }
 
