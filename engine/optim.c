@@ -158,7 +158,9 @@ void optim_begin(struct optim *o, uint64_t t, double lr_factor)
         k[5] = (float)o->weight_decay;
         break;
     case OPTIM_FTRL:
-        k[1] = (float)(1 / (lr > 1e-30 ? lr : 1e-30));  /* a schedule may end at zero */
+        /* A schedule may end at zero, where 1 / lr is infinite and the update would set every
+         * weight to 0 or NaN. 0 here: the step changes nothing, as with the other optimizers. */
+        k[1] = lr > 1e-30 ? (float)(1 / lr) : 0;
         k[2] = (float)o->l1;
         k[3] = (float)(2 * o->l2);
         k[4] = (float)-o->lr_power;

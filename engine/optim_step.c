@@ -7,6 +7,14 @@
 
 #include "engine/math.h"
 
+/* a / below. With an eps of 0 the denominator of a weight that has had no gradient is 0, and 0 / 0
+ * is no step: such a weight stays. */
+INLINE v16 ratio(v16 a, v16 below, float eps)
+{
+    v16 q = v_div(a, below);
+    return eps != 0 ? q : v_pick(v_eq(a, v_zero()) & v_eq(below, v_zero()), v_zero(), q);
+}
+
 /* g + decay w */
 INLINE v16 decayed(v16 g, float decay, v16 w)
 {
@@ -43,7 +51,7 @@ static void adam16(const struct optim *o, float *w, float *const *s, long i, v16
     v_store(s[0] + i, m);
     v_store(s[1] + i, v);
     v16 below = v_add(v_div(v_sqrt(v), v_set1(k[4])), v_set1(k[5]));
-    v_store(w + i, v_fma(v_set1(k[0]), v_div(m, below), x));
+    v_store(w + i, v_fma(v_set1(k[0]), ratio(m, below, k[5]), x));
 }
 
 static void adagrad16(const struct optim *o, float *w, float *const *s, long i, v16 g)
@@ -54,7 +62,7 @@ static void adagrad16(const struct optim *o, float *w, float *const *s, long i, 
     g = decayed(g, k[2], x);
     v16 sum = v_fma(g, g, v_load(s[0] + i));
     v_store(s[0] + i, sum);
-    v_store(w + i, v_fma(v_set1(k[0]), v_div(g, v_add(v_sqrt(sum), v_set1(k[1]))), x));
+    v_store(w + i, v_fma(v_set1(k[0]), ratio(g, v_add(v_sqrt(sum), v_set1(k[1])), k[1]), x));
 }
 
 static void rmsprop16(const struct optim *o, float *w, float *const *s, long i, v16 g)
@@ -71,8 +79,9 @@ static void rmsprop16(const struct optim *o, float *w, float *const *s, long i, 
         mean = v_fma(v_sub(g, mean), v_set1(k[2]), mean);
         v_store(s[1] + i, mean);
         spread = v_fma(v_neg(mean), mean, square);
+        spread = v_sel_gt(v_zero(), spread, v_zero(), spread);  /* below 0 by rounding alone */
     }
-    v16 step = v_div(g, v_add(v_sqrt(spread), v_set1(k[3])));
+    v16 step = ratio(g, v_add(v_sqrt(spread), v_set1(k[3])), k[3]);
     if (o->momentum != 0) {
         float *momentum = s[1 + o->centered];
         step = v_fma(v_set1(k[4]), v_load(momentum + i), step);
@@ -89,7 +98,10 @@ INLINE v16 ftrl_root(v16 n, float power)
 
 static void ftrl16(const struct optim *o, float *w, float *const *s, long i, v16 g)
 {
-    const float *k = o->k;      /* -, 1 / lr, l1, 2 l2, -lr_power */
+    const float *k = o->k;      /* -, 1 / lr (0: the rate is 0), l1, 2 l2, -lr_power */
+
+    if (k[1] == 0)
+        return;
     v16 x = v_load(w + i), n = v_load(s[0] + i), z = v_load(s[1] + i);
     v16 n2 = v_fma(g, g, n), l1 = v_set1(k[2]);
     v16 root = v_mul(ftrl_root(n2, k[4]), v_set1(k[1]));

@@ -146,3 +146,29 @@ def test_the_c_program_trains_the_same_line(muster, root, tmp_path, data_dir):
     value = float(muster("predict", model, "--input", rows).stdout.splitlines()[1])
     said = float(done.stdout.split("first house: ")[1].split()[0])
     assert said == pytest.approx(value, abs=0.051)
+
+
+@pytest.mark.parametrize("optimizer", ["ftrl: {lr: 0.1}", "sgd: {lr: 0.01, momentum: 0.9}",
+                                       "adamw: {lr: 0.01}", "rmsprop: {lr: 0.01}"])
+def test_a_schedule_that_ends_at_zero_leaves_the_model_as_it_is(optimizer, muster, tmp_path):
+    (tmp_path / "rows.csv").write_text("a,b,y\n" + "".join(
+        f"{i / 40},{i % 7 / 7},{2 * i / 40 + i % 7}\n" for i in range(40)))
+    (tmp_path / "t.yaml").write_text(f"""name: t
+data:
+  train: {{csv: {tmp_path}/rows.csv}}
+  target: y
+  task: regression
+model:
+  - linear: 1
+loss: squared_error
+optimizer: {{{optimizer}}}
+schedule: {{cosine: {{epochs: 4}}}}
+batch: 8
+epochs: 4
+""")
+    digests = set()
+    for epochs in (4, 9):       # from epoch 4 on the rate is 0
+        out = tmp_path / f"run-{epochs}"
+        muster("train", tmp_path / "t.yaml", "--out", out, "--quiet", "--set", f"epochs={epochs}")
+        digests.add(json.loads((out / "run.json").read_text())["digest"])
+    assert len(digests) == 1

@@ -113,6 +113,90 @@ static void a_gradient_that_is_not_a_number_is_not_hidden(void **state)
     }
 }
 
+static void a_learning_rate_of_zero_changes_no_weight(void **state)
+{
+    (void)state;
+    for (int k = 0; k < SPECS; k++) {
+        struct optim o = parse(specs[k]);
+        struct weights x = { 0 };
+        float *s[OPTIM_STATES] = { x.s[0], x.s[1], x.s[2] };
+        start(&x, &o);
+        for (uint64_t t = 1; t <= 3; t++) {
+            draw_gradient(&x, t);
+            step(&x, &o, isa_best(), t);
+        }
+        float before[N];
+        memcpy(before, x.w, sizeof before);
+        /* cosine ends a rounding error below 0; a step schedule of many epochs underflows */
+        static const double factors[] = { 0, -1.1e-16, 1e-300 };
+        for (uint64_t t = 4; t <= 9; t++) {
+            draw_gradient(&x, t);
+            optim_begin(&o, t, factors[t % 3]);
+            kernels_of(isa_best())->optim_pass(&o, x.w, s, x.g, N, 1);
+            for (int i = 0; i < N; i++)
+                if (memcmp(&x.w[i], &before[i], sizeof(float)) != 0 &&
+                    fabsf(x.w[i] - before[i]) > 1e-12f)
+                    fail_msg("%s: at rate %g a weight of %g becomes %g", specs[k],
+                             o.lr * factors[t % 3], (double)before[i], (double)x.w[i]);
+        }
+        draw_gradient(&x, 10);          /* and it learns again when the rate comes back */
+        step(&x, &o, isa_best(), 10);
+        for (int i = 0; i < N; i++)
+            assert_true(isfinite(x.w[i]));
+        assert_memory_not_equal(x.w, before, sizeof before);
+    }
+}
+
+static void an_eps_of_zero_leaves_weights_without_gradients_as_they_are(void **state)
+{
+    (void)state;
+    static const char *const without[] = {
+        "{\"adam\": {\"lr\": 0.01, \"eps\": 0}}",
+        "{\"adamw\": {\"lr\": 0.01, \"eps\": 0, \"weight_decay\": 0}}",
+        "{\"adagrad\": {\"lr\": 0.1, \"eps\": 0}}",
+        "{\"rmsprop\": {\"lr\": 0.01, \"eps\": 0}}",
+        "{\"rmsprop\": {\"lr\": 0.01, \"eps\": 0, \"centered\": true, \"momentum\": 0.5}}",
+        "{\"ftrl\": {\"lr\": 0.1, \"initial_accumulator\": 0.1}}",
+    };
+    for (size_t k = 0; k < sizeof without / sizeof *without; k++)
+        for (int isa = 0; isa <= (int)isa_best(); isa++) {
+            struct optim o = parse(without[k]);
+            struct weights x = { 0 };
+            start(&x, &o);
+            if (o.kind == OPTIM_FTRL)
+                memset(x.w, 0, sizeof x.w);
+            const float kept = x.w[5];
+            for (uint64_t t = 1; t <= 3; t++) {
+                draw_gradient(&x, t);
+                x.g[5] = 0;
+                step(&x, &o, (enum isa)isa, t);
+            }
+            for (int i = 0; i < N; i++)
+                if (!isfinite(x.w[i]))
+                    fail_msg("%s, %s: weight %d is %g", without[k], isa_name((enum isa)isa), i,
+                             (double)x.w[i]);
+            assert_true(x.w[5] == kept);
+        }
+}
+
+static void a_constant_gradient_keeps_centered_rmsprop_finite(void **state)
+{
+    (void)state;
+    for (int isa = 0; isa <= (int)isa_best(); isa++) {
+        struct optim o = parse("{\"rmsprop\": {\"lr\": 1e-12, \"alpha\": 0.5, \"centered\": true}}");
+        struct weights x = { 0 };
+        start(&x, &o);
+        draw_gradient(&x, 1);           /* the same in every step: square = mean^2 in the end */
+        for (uint64_t t = 1; t <= 200; t++) {
+            step(&x, &o, (enum isa)isa, t);
+            for (int i = 0; i < N; i++)
+                if (!isfinite(x.w[i]))
+                    fail_msg("%s: weight %d is %g after step %d", isa_name((enum isa)isa), i,
+                             (double)x.w[i], (int)t);
+        }
+    }
+}
+
 static void clipping_by_value_bounds_each_gradient(void **state)
 {
     (void)state;
@@ -185,6 +269,9 @@ static void settings_that_make_no_sense_are_refused(void **state)
 }
 
 CHECK_MAIN(instruction_sets_agree_on_every_bit, what_is_zero_and_has_no_gradient_stays_zero,
-           a_gradient_that_is_not_a_number_is_not_hidden, clipping_by_value_bounds_each_gradient,
+           a_gradient_that_is_not_a_number_is_not_hidden, a_learning_rate_of_zero_changes_no_weight,
+           an_eps_of_zero_leaves_weights_without_gradients_as_they_are,
+           a_constant_gradient_keeps_centered_rmsprop_finite,
+           clipping_by_value_bounds_each_gradient,
            adam_follows_its_paper, the_rate_is_scaled_by_the_schedule,
            settings_that_make_no_sense_are_refused)
