@@ -3,12 +3,13 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <netinet/tcp.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include "base/files.h"
@@ -76,25 +77,44 @@ static bool is_kept_open(const char *address)
     return false;
 }
 
+static bool is_locked(const char *dir)
+{
+    OWN_MEM char *path = NULL;
+
+    if (asprintf(&path, "%s/server.lock", dir) < 0)
+        path = NULL;
+    OWN_FD int fd = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+    return fd >= 0 && flock(fd, LOCK_SH | LOCK_NB) < 0 && errno == EWOULDBLOCK;
+}
+
+bool client_running(const char *dir, json_t **out)
+{
+    OWN_MEM char *path = NULL, *text = NULL;
+    struct err unread = { 0 };
+
+    /* Before the file is read: a server that starts takes the lock, and then the file away. */
+    const bool runs = is_locked(dir);
+    if (out && asprintf(&path, "%s/server.json", dir) >= 0 &&
+        files_read(path, 65536, &text, NULL, &unread) == 0)
+        *out = json_loads(text, 0, NULL);
+    return runs;
+}
+
 /* What a server that was killed left behind does not count. */
 static int find_address(struct client *c, struct err *err)
 {
     const char *named = env_of("MUSTER_SERVER");
-    OWN_MEM char *path = NULL, *text = NULL;
-    struct err unread = { 0 };
 
     if (named) {
         c->server = strdup(named);
     } else {
-        if (asprintf(&path, "%s/server.json", c->data_dir) < 0)
-            return err_set(err, ERR_NOMEM, "no memory for a path");
-        if (files_read(path, 65536, &text, NULL, &unread) < 0)
-            return no_server("there is no server.json in the data directory", err);
-        OWN_JSON json_t *doc = json_loads(text, 0, NULL);
+        OWN_JSON json_t *doc = NULL;
+        const bool runs = client_running(c->data_dir, &doc);
         const char *address = json_string_value(json_object_get(doc, "address"));
-        const pid_t pid = (pid_t)json_integer_value(json_object_get(doc, "pid"));
-        bool runs = pid > 0 && (kill(pid, 0) == 0 || errno != ESRCH);
-        if (!address || !(runs || is_kept_open(address)))
+        if (!address)
+            return no_server(runs ? "one is about to start or to end"
+                             : "there is no server.json in the data directory", err);
+        if (!runs && !(json_is_true(json_object_get(doc, "kept")) && is_kept_open(address)))
             return no_server("the last one has ended", err);
         c->server = strdup(address);
     }
@@ -215,8 +235,8 @@ static int send_bytes(struct client *c, const char *method, const char *path, co
                : env_of("MUSTER_SERVER")
                    ? err_set(err, ERR_AGAIN,
                              "nobody answers at %s, which MUSTER_SERVER names (a server that was "
-                             "started again has another address: eval \"$(muster env --unset)\" "
-                             "forgets it)",
+                             "started again has another address: eval \"$(muster env)\" finds "
+                             "it, eval \"$(muster env --unset)\" forgets this one)",
                              c->server)
                    : no_server("nobody answers at its address", err);
     if (out->status >= 200 && out->status <= 299)

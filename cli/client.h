@@ -13,6 +13,7 @@
 #define MUSTER_CLI_CLIENT_H
 
 #include <jansson.h>
+#include <stdbool.h>
 
 #include "base/buf.h"
 #include "base/err.h"
@@ -27,6 +28,11 @@ struct client {
 
 /* `option` when it is given, else as above. Caller frees; NULL: no memory. */
 char *client_data_dir(const char *option);
+
+/* Whether a server has this data directory now: it holds its lock. *out (may be NULL) is what
+ * DIR/server.json says, yours; untouched when there is none: it starts or ends. Without a server it is
+ * what the last one left. */
+bool client_running(const char *dir, json_t **out);
 
 /* ERR_AGAIN when there is no server, with what to do. Nothing is sent yet. */
 int client_open(struct client **out, struct err *err);

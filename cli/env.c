@@ -157,6 +157,36 @@ static int print_unset(struct err *err)
     return 0;
 }
 
+/* Opens the server that is to be pointed to, once it has answered. One that an earlier `muster env`
+ * named and that is gone is not repeated: that of the data directory takes its place, if it runs. */
+static int open_answering(struct client **out, struct err *err)
+{
+    OWN(client) c = NULL;
+    OWN_MEM char *dir = client_data_dir(NULL);
+    const char *named = getenv("MUSTER_SERVER");
+
+    if (client_open(&c, err) == 0 && client_call(c, "GET", "/api/whoami", NULL, NULL, err) == 0) {
+        *out = TAKE(c);
+        return 0;
+    }
+    if (!named || !*named || !dir || err->code != ERR_AGAIN ||
+        !client_running(dir, NULL))
+        return -(int)err->code;
+    OWN_MEM char *stale = strdup(named);
+    struct err first = *err;
+    unsetenv("MUSTER_SERVER");
+    client_free(TAKE(c));
+    if (client_open(&c, err) < 0 || client_call(c, "GET", "/api/whoami", NULL, NULL, err) < 0) {
+        *err = first;
+        return -(int)err->code;
+    }
+    fprintf(stderr, "muster: %s, which MUSTER_SERVER names, does not answer any more: the server of "
+            "%s is at %s\n", stale ? stale : "the server", dir, c->server);
+    *err = (struct err){ 0 };
+    *out = TAKE(c);
+    return 0;
+}
+
 static int run(struct cli *cli, int argc, char **argv, struct err *err)
 {
     struct args a = { 0 };
@@ -173,8 +203,7 @@ static int run(struct cli *cli, int argc, char **argv, struct err *err)
     /* The project of an earlier `muster env` is this one's, too, unless another is named. */
     if (a.project)
         setenv("MUSTER_PROJECT", a.project, 1);
-    if (client_open(&c, err) < 0 || client_call(c, "GET", "/api/whoami", NULL, NULL, err) < 0
-        || token_file(c, &file, err) < 0)
+    if (open_answering(&c, err) < 0 || token_file(c, &file, err) < 0)
         return -(int)err->code;
     for (int i = 0; i < VARS; i++) {
         OWN_BUF value = BUF_INIT;

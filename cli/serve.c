@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/files.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "cli/cli.h"
 #include "cli/client.h"
@@ -75,8 +76,8 @@ static const struct option options[] = {
     { "per-host", 0, "N", "of these from one address (1024)", OPTION_INT, AT(per_host) },
     { "header-timeout", 0, "S", "seconds for the head of a request (10)", OPTION_INT,
       AT(header_timeout) },
-    { "detach", 0, NULL, "go to the background once it answers; logs to DIR/server.log",
-      OPTION_FLAG, AT(detach) },
+    { "detach", 0, NULL, "go to the background once it answers; logs to DIR/server.log. Where one "
+      "runs already it says so, and where", OPTION_FLAG, AT(detach) },
     { "stop", 0, NULL, "end the server that runs on the data directory, and wait until it is gone",
       OPTION_FLAG, AT(stop) },
     { "check", 0, NULL, "look whether all that is kept is sound, and stop", OPTION_FLAG,
@@ -182,36 +183,45 @@ static bool prints_to_journal(void)
            st.st_dev == device && st.st_ino == inode;
 }
 
-static void greet(const char *address, const char *data_dir, const char *token)
+static void greet(const char *what, const char *address, const char *data_dir, const char *token)
 {
     bool kept = prints_to_journal();
 
     printf(
-        "muster %s at %s, data in %s\n"
+        "%s at %s, data in %s\n"
         "  console   %s%s%s\n"
         "  clients   eval \"$(muster env)\" and then gcloud, kfp, pandas with gs:// ... as ever\n"
         "  stop      muster serve --stop, or Ctrl-C: jobs go on, the next start finds them\n",
-        MUSTER_VERSION, address, data_dir, address, kept ? "/" : "/#token=",
+        what, address, data_dir, address, kept ? "/" : "/#token=",
         kept ? " (muster serve --detach prints the link that logs you in)" : token);
     fflush(stdout);
 }
 
-/* The one that runs on `dir` already is as good as a new one. False: there is none. */
-static bool greet_running(const char *dir)
+/* --detach where a server has the directory: says so, and where. It is as good as a new one unless
+ * another port was asked for. `err` holds why none was started. */
+static int greet_running(const char *dir, const struct args *a, struct err *err)
 {
-    OWN_MEM char *json = NULL, *token = NULL, *text = NULL, *secret = NULL;
+    OWN_JSON json_t *doc = NULL;
+    OWN_MEM char *path = NULL, *token = NULL, *what = NULL;
     struct err ignored;
 
-    if (asprintf(&json, "%s/server.json", dir) < 0 || asprintf(&token, "%s/token", dir) < 0
-        || files_read(json, 4096, &text, NULL, &ignored) < 0
-        || files_read(token, 4096, &secret, NULL, &ignored) < 0)
-        return false;
-    OWN_JSON json_t *doc = json_loads(text, 0, NULL);
+    const bool runs = client_running(dir, &doc);
     const char *address = json_string_value(json_object_get(doc, "address"));
-    secret[strcspn(secret, "\n")] = 0;
-    if (address)
-        greet(address, dir, secret);
-    return address != NULL;
+    if (!runs || !address)
+        return -(int)err->code;
+    const char *colon = strrchr(address, ':');
+    if (a->port > 0 && colon && strtol(colon + 1, NULL, 10) != a->port)
+        return err_set(err, ERR_CONFLICT, "a server runs on %s already, at %s and not at port %ld: "
+                       "none was started (muster serve --stop ends it)", dir, address, a->port);
+    if (asprintf(&path, "%s/token", dir) < 0 ||
+        asprintf(&what, "already running (process %lld): muster %s",
+                 (long long)json_integer_value(json_object_get(doc, "pid")),
+                 text_of(doc, "version")) < 0 ||
+        files_read(path, 4096, &token, NULL, &ignored) < 0)
+        return -(int)err->code;
+    token[strcspn(token, "\n")] = 0;
+    greet(what, address, dir, token);
+    return 0;
 }
 
 /* ------------------------------------------------------------ in the background */
@@ -249,10 +259,10 @@ static int let_go(int word, const char *dir, const struct err *how)
     fflush(stdout);
     if (how->code == ERR_OK && asprintf(&path, "%s/server.log", dir) > 0) {
         OWN_FD int log = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
-        OWN_FD int none = open("/dev/null", O_RDONLY | O_CLOEXEC);
+        OWN_FD int none = open("/dev/null", O_RDWR | O_CLOEXEC);
         dup2(none, 0);
-        dup2(log, 1);
-        dup2(log, 2);
+        dup2(log >= 0 ? log : none, 1);
+        dup2(log >= 0 ? log : none, 2);
     }
     ssize_t n = write(word, how, sizeof *how);
     close(word);
@@ -284,7 +294,7 @@ static int serve(const struct args *a, const struct server_config *config, int w
     take_signals(&signals);
     int rc = server_start(&s, config, protocols, err);
     if (rc == 0)
-        greet(s.address, s.data_dir, auth_root_token(s.auth));
+        greet("muster " MUSTER_VERSION, s.address, s.data_dir, auth_root_token(s.auth));
     else if (!a->detach)
         return rc;
     if (a->detach &&
@@ -345,7 +355,7 @@ static int run(struct cli *c, int argc, char **argv, struct err *err)
     if (a.detach) {
         int rc = detach(&word, err);
         if (rc <= 0)
-            return rc == -ERR_CONFLICT && greet_running(dir) ? 0 : rc;
+            return rc == -ERR_CONFLICT ? greet_running(dir, &a, err) : rc;
         log_open(LOG_JSON, a.debug ? LEVEL_DEBUG : LEVEL_INFO);
     }
     return serve(&a, &config, word, err);

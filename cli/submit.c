@@ -16,7 +16,7 @@
 struct args {
     const char *project, *name, *workers, *priority, *staging;
     long retries, time_limit;
-    int json, follow;
+    int json, follow, user_namespaces;
     struct option_list set, label, secret;
 };
 #define AT(field) offsetof(struct args, field)
@@ -37,6 +37,8 @@ static const struct option options[] = {
     { "label", 0, "KEY=VALUE", "a label, to find it by", OPTION_LIST, AT(label) },
     { "secret", 0, "VAR=NAME", "give it the secret NAME in the environment variable VAR",
       OPTION_LIST, AT(secret) },
+    { "user-namespaces", 0, NULL, "let it make user namespaces: for bwrap, podman or Chromium inside",
+      OPTION_FLAG, AT(user_namespaces) },
     { "staging-bucket", 0, "gs://B[/DIR]",
       "where a package of this machine goes (default: a bucket "
       "of the project's for packages)",
@@ -203,6 +205,8 @@ static int add_asked(const struct args *a, json_t *job, struct err *err)
         json_object_set_new(job, "retries", json_pack("{s:I}", "limit", (json_int_t)a->retries));
     if (a->time_limit > 0)
         json_object_set_new(job, "time_limit_s", json_integer(a->time_limit));
+    if (a->user_namespaces)
+        json_object_set_new(job, "user_namespaces", json_true());
     if (add_pairs(&a->label, "label", job, "labels", err) < 0)
         return -(int)err->code;
     return add_pairs(&a->secret, "secret", job, "secrets", err);

@@ -19,7 +19,7 @@
 #include <unistd.h>
 
 #include "base/own.h"
-#include "drivers/sandbox.h"
+#include "drivers/users.h"
 
 enum {
     BLOCK = 64 << 10,
@@ -397,6 +397,7 @@ static rlim_t space_used(void)
 static void give_up_rights(void)
 {
     rlim_t room = space_used() + CHECK_BYTES;
+    uid_t user = users_helper();
     struct rlimit memory = { room, room }, seconds = { CHECK_SECONDS, CHECK_SECONDS };
 
     setrlimit(RLIMIT_AS, &memory);
@@ -404,8 +405,8 @@ static void give_up_rights(void)
     prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
     prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
     if (geteuid() == 0 && (setgroups(0, NULL) < 0 ||
-                           setresgid(SANDBOX_USER, SANDBOX_USER, SANDBOX_USER) < 0 ||
-                           setresuid(SANDBOX_USER, SANDBOX_USER, SANDBOX_USER) < 0))
+                           setresgid(user, user, user) < 0 ||
+                           setresuid(user, user, user) < 0))
         _exit(1);
 }
 

@@ -349,7 +349,7 @@ static void add_user(const struct task_order *o, const struct container *c, stru
     task_arg(t, "--security-opt=no-new-privileges");
     task_arg(t, "--cap-drop=all");
     if (geteuid() == 0) {
-        task_arg(t, "--user=%d:%d", SANDBOX_USER, SANDBOX_USER);
+        task_arg(t, "--user=%u:%u", o->user, o->user);
         if (lchown(o->work, SANDBOX_USER, SANDBOX_USER) < 0)
             chmod(o->work, 0777);
     } else {
@@ -528,8 +528,21 @@ static void path_of(int fd, char out[PATH_MAX])
     out[n > 0 ? n : 0] = '\0';
 }
 
+/* A file or folder of ours as the container's user has it: mapped, where the two differ. */
+static int bind_path(const char *path, int ns, char out[PATH_MAX], struct err *err)
+{
+    OWN_FD int fd = ns > 0 ? open(path, O_PATH | O_NOFOLLOW | O_CLOEXEC) : -1;
+
+    if (ns > 0 && (fd < 0 || container_bind(fd, ns, out, PATH_MAX) < 0))
+        return err_set(err, ERR_IO, "%s cannot be mapped for the container's user: %s", path,
+                       strerror(errno));
+    if (ns <= 0)
+        snprintf(out, PATH_MAX, "%s", path);
+    return 0;
+}
+
 /* Inputs, volumes and /tmp of a step (drivers/step.h). */
-static int add_step_files(struct task *t, struct err *err)
+static int add_step_files(struct task *t, int ns, struct err *err)
 {
     size_t i;
     json_t *path;
@@ -538,13 +551,23 @@ static int add_step_files(struct task *t, struct err *err)
         const char *to = json_string_value(json_object_get(path, "path"));
         const int fd = (int)json_integer_value(json_object_get(path, "fd"));
         char source[PATH_MAX] = "";
-        if (fd > 0 && container_bind(fd, source, sizeof source) < 0)
+        if (fd > 0 && container_bind(fd, ns, source, sizeof source) < 0)
             path_of(fd, source);
+        else if (fd <= 0 && bind_path(from ? from : to, ns, source, err) < 0)
+            return -(int)err->code;
         if (add_volume(t, *source ? source : from ? from : to, to,
                        json_is_true(json_object_get(path, "writable")), err) < 0)
             return -(int)err->code;
     }
     return 0;
+}
+
+static int add_work(struct task *t, const struct task_order *o, int ns, struct err *err)
+{
+    char source[PATH_MAX];
+
+    return bind_path(o->work, ns, source, err) < 0
+               ? -(int)err->code : add_volume(t, source, INSIDE, true, err);
 }
 
 static const char *workdir(const struct task_order *o, const struct container *c)
@@ -600,7 +623,8 @@ int container_make(const struct task_order *o, const struct container *c, task_s
     add_ulimits(t);
     add_user(o, c, t);
     add_gpus(t, o);
-    int rc = step ? add_step_files(t, err) : add_volume(t, o->work, INSIDE, true, err);
+    const int ns = c->own_user ? 0 : o->user_ns;
+    int rc = step ? add_step_files(t, ns, err) : add_work(t, o, ns, err);
     if (rc < 0 || add_env(o, more, t, err) < 0)
         return -(int)err->code;
     keep_env(t);

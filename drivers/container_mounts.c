@@ -33,7 +33,7 @@ static bool has_place(void)
            S_ISDIR(st.st_mode) && st.st_uid == geteuid() && !(st.st_mode & 077);
 }
 
-int container_bind(int fd, char *out, size_t size)
+int container_bind(int fd, int ns, char *out, size_t size)
 {
     static int made;
     struct stat st;
@@ -49,7 +49,7 @@ int container_bind(int fd, char *out, size_t size)
         if (file < 0)
             return -1;
     }
-    if (sandbox_bind(fd, out, true) == 0)
+    if (sandbox_bind(fd, out, ns, 0) == 0)
         return 0;
     remove(out);
     return -1;

@@ -39,6 +39,8 @@ struct order {
     struct { long long memory, processes, disk; } limits;
     long long log_limit;        /* bytes that the logs of all attempts may have together; 0: any */
     bool unconfined;            /* serve --no-sandbox: runs as the server itself */
+    unsigned user;              /* under root: the number under which it runs; 0: any free one */
+    const json_t *expose;       /* paths of this machine that it sees, too; NULL: none */
 };
 
 enum run_phase {

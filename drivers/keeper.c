@@ -42,6 +42,7 @@
 #include "drivers/sandbox.h"
 #include "drivers/step.h"
 #include "drivers/task.h"
+#include "drivers/users.h"
 
 enum {
     READ_BYTES = 256 << 10,
@@ -50,7 +51,7 @@ enum {
     DRAIN_MS = 2000,            /* for output of a dead program: somebody else may hold its pipe */
     RESIZE_AGAIN_MS = 200,      /* the coordinator of a run is not up at once */
     ORDER_BYTES = 64 << 20,
-    GPU_WAIT_S = 30, GPU_AGAIN_MS = 20,
+    GPU_WAIT_S = 30, GPU_AGAIN_MS = 20, USER_WAIT_S = 30,
 };
 
 enum cause { ENDED_ITSELF, STOPPED, OUT_OF_TIME, OUT_OF_DISK, NO_PROGRAM, NOT_SET_UP };
@@ -72,6 +73,7 @@ struct keeper {
     json_t *order, *env;
     struct task_order task_order;
     struct gpus gpus;
+    int user_lock;              /* its user is ours as long as it is open */
     struct journal *journal;
     bool stopping;
     bool building;              /* a step of the preparation runs */
@@ -206,6 +208,8 @@ static int read_order(struct keeper *k, struct err *err)
     o->limits = json_object_get(k->order, "limits");
     o->workers = (int)json_integer_value(json_object_get(k->order, "workers"));
     o->confined = !json_is_true(json_object_get(k->order, "unconfined"));
+    o->user = SANDBOX_USER;
+    o->expose = json_object_get(k->order, "expose");
     o->journal = k->journal;
     limit_log(k, json_integer_value(json_object_get(k->order, "log_limit")));
     return make_work(k, err);
@@ -705,6 +709,56 @@ static int take_gpus(struct keeper *k, struct err *err)
     return 0;
 }
 
+/* The one that the server has chosen for it; started by hand, any that is free. */
+static int hold_user(struct keeper *k, uid_t *out, struct err *err)
+{
+    const json_t *chosen = json_object_get(k->order, "user");
+    const struct users_range any = USERS_DEFAULT;
+    double until = clock_seconds() + USER_WAIT_S;
+    int rc, grace_ms;
+
+    if (!json_is_integer(chosen))
+        return users_pick(&any, out, &k->user_lock, err);
+    *out = (uid_t)json_integer_value(chosen);
+    while ((rc = users_hold(*out, &k->user_lock, err)) == -ERR_AGAIN && clock_seconds() < until) {
+        if (wants_stop(&grace_ms)) {
+            k->stopping = true;
+            return err_set(err, ERR_CONFLICT, "stopped before it began");
+        }
+        usleep(GPU_AGAIN_MS * 1000);
+    }
+    return rc;
+}
+
+/* A user of its own (drivers/users.h). Where that cannot be had it is nobody, as others may be: the
+ * server has said so at its start, and the log says it. */
+static int take_user(struct keeper *k, struct err *err)
+{
+    struct task_order *o = &k->task_order;
+    struct err why = { 0 };
+    uid_t user;
+    int ns;
+
+    if (geteuid() != 0 || !o->confined)
+        return 0;
+    if (hold_user(k, &user, err) < 0)
+        return -(int)err->code;
+    users_set_helper(user);
+    if (users_namespace(user, &ns, &why) < 0) {
+        journal_say(k->journal, "it runs as user %d, as other jobs do: %s", SANDBOX_USER, why.text);
+        return 0;
+    }
+    if (!users_fits(o->work, ns)) {
+        close(ns);
+        journal_say(k->journal, "it runs as user %d, as other jobs do: the file system of the data "
+                    "directory has no ID-mapped mounts", SANDBOX_USER);
+        return 0;
+    }
+    o->user = user;
+    o->user_ns = ns;
+    return 0;
+}
+
 static int run_job(struct keeper *k, struct err *err)
 {
     OWN(limits_group) limits = NULL;
@@ -718,6 +772,8 @@ static int run_job(struct keeper *k, struct err *err)
         k->stopping = true;
         return err_set(err, ERR_CONFLICT, "stopped before it began");
     }
+    if (take_user(k, err) < 0)
+        return -(int)err->code;
     if (container_choose(&k->task_order, run_step, k, &container, err) < 0 ||
         take_gpus(k, err) < 0)
         return -(int)err->code;
@@ -806,7 +862,8 @@ int keeper_wait(char *out_dir, size_t size, struct err *err)
 
 int keeper_run(const char *dir, struct err *err)
 {
-    struct keeper k = { .lock = -1, .signals = -1, .exit_file = -1, .run = { .talk = -1 } };
+    struct keeper k = { .lock = -1, .signals = -1, .exit_file = -1, .user_lock = -1,
+                        .run = { .talk = -1 } };
     OWN_MEM char *real = realpath(dir, NULL);
 
     if (!real || snprintf(k.dir, sizeof k.dir, "%s", real) >= (int)sizeof k.dir || chdir(real) < 0)
@@ -832,6 +889,8 @@ int keeper_run(const char *dir, struct err *err)
     close(k.signals);
     if (k.exit_file >= 0)
         close(k.exit_file);
+    if (k.user_lock >= 0)
+        close(k.user_lock);
     close(k.lock);              /* until now the attempt is ours */
     environment_done(k.task_order.data_dir);
     return 0;

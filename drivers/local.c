@@ -271,6 +271,10 @@ static int put_order(const struct order *o, struct err *err)
         return err_set(err, ERR_NOMEM, "no memory for an order");
     if (o->packages)
         json_object_set(doc, "packages", (json_t *)o->packages);
+    if (o->user)
+        json_object_set_new(doc, "user", json_integer(o->user));
+    if (json_array_size(o->expose))
+        json_object_set(doc, "expose", (json_t *)o->expose);
     json_object_set_new(doc, "limits",
                         json_pack("{s:I, s:I, s:I}", "memory", (json_int_t)o->limits.memory,
                                   "processes", (json_int_t)o->limits.processes, "disk",

@@ -82,6 +82,14 @@ static const char defaults[] =
     "many\n"
     "# days, and the oldest ones when all take more than this. 0: never.\n"
     "environments: {days: 30, size: 50Gi}\n"
+    "# Users of jobs when the server is root: each running job has one of these numbers, as user and "
+    "as\n"
+    "# group, to itself. Take a range that nobody else on this machine has.\n"
+    "users: {first: 0x70000000, last: 0x7fffffff}\n"
+    "# Folders that every job may read, beside programs and settings (/usr, /etc, /opt): programs "
+    "or data\n"
+    "# that are kept elsewhere, such as [/srv/conda].\n"
+    "expose: []\n"
     "\n" RUNTIMES_LIMITS;
 
 enum { KEEP_DAYS = 30 };

@@ -13,6 +13,7 @@
 #include <stdbool.h>
 
 #include "base/err.h"
+#include "drivers/users.h"
 
 struct journal;
 
@@ -53,6 +54,13 @@ int runtimes_tiers(const char *data_dir, json_t **out, struct err *err);
  * 0: no limit. */
 int runtimes_keep(const char *data_dir, double *out_days, double *out_bytes, struct err *err);
 
+/* What every job's sandbox has of this machine. */
+struct runtimes_sandbox {
+    struct users_range users;   /* of whom each job has one to itself (drivers/users.h) */
+    json_t *expose;             /* absolute paths; yours */
+};
+/* Quick where the file has not changed since the last call. Any thread. */
+int runtimes_sandbox(const char *data_dir, struct runtimes_sandbox *out, struct err *err);
 /* What jobs and projects may use, and how long files of ended jobs stay, as numbers (bytes, cores,
  * pieces, days; 0: no limit), shares worked out and defaults filled in; yours:
  *   {"job": {"memory", "processes", "disk"}, "job_max": {... and "cpu"}, "project": {... "cpu",

@@ -18,6 +18,7 @@ static const struct key { const char *name; enum type type; } runtime_keys[] = {
     { "python", TEXT }, { "system", BOOL }, { "requirements", TEXTS }, { "plain", BOOL },
     { "pull", BOOL }, { "container", BOOL }, { "user", USER }, { 0 } },
   environment_keys[] = { { "days", SIZE }, { "size", SIZE }, { 0 } },
+  user_keys[] = { { "first", SIZE }, { "last", SIZE }, { 0 } },
   jobs_keys[] = { { "days", SIZE }, { "size", SHARE }, { 0 } },
   job_keys[] = { { "memory", SHARE }, { "processes", SIZE }, { "disk", SHARE }, { 0 } },
   job_max_keys[] = { { "memory", SHARE }, { "cpu", SIZE }, { "processes", SIZE },
@@ -25,7 +26,7 @@ static const struct key { const char *name; enum type type; } runtime_keys[] = {
   project_keys[] = { { "memory", SHARE }, { "cpu", SIZE }, { "processes", SIZE },
                      { "jobs", SIZE }, { "disk", SHARE }, { 0 } };
 
-/* Tiers are looked at where they are read (runtimes_tiers). */
+/* Tiers and folders are looked at where they are read (runtimes_tiers, runtimes_sandbox). */
 struct part {
     const char *name, *row;
     const struct key *keys;
@@ -41,6 +42,7 @@ static const struct part parts[] = {
     { "runtimes", "a runtime", runtime_keys, true, NULL },
     { "images", "an image", image_keys, true, NULL }, { "tiers", NULL, NULL, true, NULL },
     { "environments", "environments", environment_keys, false, NULL },
+    { "users", "users", user_keys, false, NULL }, { "expose", NULL, NULL, false, NULL },
     { "limits", "limits", NULL, false, limit_parts },
     { "jobs", "jobs", jobs_keys, false, NULL }, { 0 } };
 
@@ -129,7 +131,7 @@ int runtimes_check_table(const struct value *table, const char *path, struct err
 {
     if (table->kind != VALUE_MAP && !value_is_null(table))
         return err_set(err, ERR_INVALID, "%s:%d: the table is a map: runtimes, images, tiers, "
-                       "environments, limits, jobs", path, table->line);
+                       "environments, users, expose, limits, jobs", path, table->line);
     for (const struct value *v = table->kind == VALUE_MAP ? table->child : NULL; v; v = v->next)
         if (check_part(v, parts, "the table", path, err) < 0)
             return -(int)err->code;
@@ -148,5 +150,9 @@ int runtimes_check(const char *data_dir, struct err *err)
     if (runtimes_tiers(data_dir, &tiers, err) < 0)      /* reads, and so looks at, all of it */
         return -(int)err->code;
     json_decref(tiers);
+    struct runtimes_sandbox sandbox;
+    if (runtimes_sandbox(data_dir, &sandbox, err) < 0)
+        return -(int)err->code;
+    json_decref(sandbox.expose);
     return runtimes_keep(data_dir, &days, &bytes, err);
 }

@@ -8,7 +8,8 @@
 /* ERR_INVALID with the line of a key that is none, or of a value that cannot be one. */
 int runtimes_check_table(const struct value *table, const char *path, struct err *err);
 
-/* The table of a data directory, written when it is not there; `path` (PATH_MAX bytes) is its name. */
+/* The table of the data directory, written first where there is none; `path` (PATH_MAX bytes) is
+ * where it is. */
 int runtimes_read(const char *data_dir, char *path, struct value **out, struct err *err);
 
 /* The text of a key; "" where there is none. */

@@ -3,16 +3,18 @@
  * DESIGN. keeper -> clone(namespaces) -> init -> vfork -> exec of the program. init and the
  * keeper talk over one socket.
  *
- * Mounts. "/" is bound, with all below it, over /tmp and made read-only; then what is to differ is
- * mounted on top of the copy; then the copy becomes the root (pivot_root) and the old one goes.
+ * Mounts. An empty directory of memory is mounted over /tmp; the machine's programs and settings
+ * are bound in it, read-only, and what the job is to see; then it becomes the root (pivot_root) and
+ * the old one goes.
  * Sources are opened before anything is covered, so that a data directory below /tmp is found.
  * A directory on the way to an exposed path that the inner user could not pass (/root of a
  * server that is root) is covered by an empty one, so that the path works and nothing else
  * there shows.
  *
- * Rights. A server that is root needs no user namespace: init sets up as root, then becomes
- * 65534. Else init has a user namespace in which the server's user is 65534. Either way
- * no_new_privs is set and the bounding set is empty before exec.
+ * Rights. Under a server that is root, init sets up as root, then enters the user namespace of the
+ * job (drivers/users.h) and becomes 65534 there, which is a number of the job's own outside. Else
+ * init has a user namespace in which the server's user is 65534. Either way no_new_privs is set and
+ * the bounding set is empty before exec.
  */
 #include "drivers/sandbox.h"
 
@@ -97,6 +99,9 @@ static int map_user(uid_t uid, gid_t gid)
 
 static void drop_rights(const struct init *in)
 {
+    /* First: whoever enters a user namespace has all capabilities in it. */
+    if (in->drop_user && in->s->user_ns > 0 && setns(in->s->user_ns, CLONE_NEWUSER) < 0)
+        give_up(in, "the job's user namespace");
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
         give_up(in, "no_new_privs");
     for (int cap = 0; prctl(PR_CAPBSET_READ, cap, 0, 0, 0) >= 0; cap++)
@@ -109,7 +114,7 @@ static void drop_rights(const struct init *in)
     struct __user_cap_data_struct none[2] = { 0 };
     if (syscall(SYS_capset, &head, none) < 0)
         give_up(in, "dropping capabilities");
-    if (sandbox_filter() < 0)
+    if (sandbox_filter(in->s->user_namespaces) < 0)
         give_up(in, "closing doors of the kernel (seccomp)");
     /* The death of the parent must still reach us: changing user forgot it. */
     prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);

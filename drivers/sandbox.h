@@ -3,9 +3,9 @@
  * Own namespaces for processes, mounts and System V objects (and, without network, for that): made
  * here, not by bubblewrap, which costs some ten milliseconds a job where this costs under one
  * (docs/design/sandbox.md). Inside: another user (65534) without privileges or a way to gain
- * any; the file system read-only, with the data directory and the home of the server, /tmp,
- * /var/tmp, /dev and /run its own; the paths of `paths` where they are outside, the writable
- * ones writable.
+ * any; of the file system the directories of programs and settings (sandbox_mount.c lists them),
+ * read-only, with /tmp, /var/tmp, /dev and /run its own; the paths of `paths` where they are
+ * outside, the writable ones writable.
  *
  * The first process inside is ours (`init`): it starts the program, reaps orphans, and when the
  * program ends, or the keeper does, it ends, and the kernel ends all that is left inside with
@@ -39,6 +39,9 @@ struct sandbox {
     struct sandbox_path paths[SANDBOX_PATHS_MAX];       /* parents before children */
     int n_paths;
     bool confined, network;
+    bool user_namespaces;       /* it may make some */
+    int user_ns;                /* a server that is root: of the job's user (drivers/users.h);
+                                   0: the job is SANDBOX_USER outside, too */
     long long scratch;          /* bytes of memory for /tmp and /dev/shm together */
     int out, err;               /* where standard output and error go */
     const char *const *abandoned;       /* not confined: what init runs when the keeper has died;
@@ -76,6 +79,9 @@ void sandbox_resize(const struct sandbox_run *r, int min, int max);
 void sandbox_ask_to_end(const struct sandbox_run *r);
 /* Everything inside is dead when it returns; init is reaped. */
 void sandbox_end(struct sandbox_run *r, bool confined);
+
+/* Is it among what every job sees of the machine? `path` is without symbolic links. */
+bool sandbox_shows(const char *path);
 
 /* ERR_DENIED when this machine does not let us make one. */
 int sandbox_check(struct err *err);

@@ -16,6 +16,7 @@
 
 #include "base/own.h"
 #include "drivers/sandbox_int.h"
+#include "drivers/users.h"
 
 #define NEW SANDBOX_NEW
 
@@ -26,17 +27,27 @@ static const struct { const char *name; unsigned major, minor; } devices[PLAIN_D
     { "random", 1, 8 }, { "urandom", 1, 9 }, { "tty", 5, 0 },
 };
 
-int sandbox_bind(int fd, const char *target, bool recursive)
+int sandbox_bind_at(int fd, int target, int ns, unsigned long long attributes)
 {
-    char source[40];
-    snprintf(source, sizeof source, "/proc/self/fd/%d", fd);
-    return mount(source, target, NULL, MS_BIND | (recursive ? MS_REC : 0), NULL);
+    OWN_FD int tree = users_mount(fd, ns, attributes);
+
+    if (tree < 0 && ns > 0 && errno == EINVAL)  /* a file system that cannot be mapped: as it is */
+        tree = users_mount(fd, 0, attributes);
+    return tree < 0 ? -1
+                    : (int)syscall(SYS_move_mount, tree, "", target, "",
+                                   MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH);
 }
 
-static int restrict_mount(const char *target, unsigned long long attributes)
+int sandbox_bind(int fd, const char *target, int ns, unsigned long long attributes)
+{
+    OWN_FD int at = open(target, O_PATH | O_CLOEXEC | O_NOFOLLOW);
+    return at < 0 ? -1 : sandbox_bind_at(fd, at, ns, attributes);
+}
+
+static int restrict_mount(const char *target, int recursive, unsigned long long attributes)
 {
     struct mount_attr attr = { .attr_set = attributes };
-    return (int)syscall(SYS_mount_setattr, AT_FDCWD, target, AT_RECURSIVE, &attr, sizeof attr);
+    return (int)syscall(SYS_mount_setattr, AT_FDCWD, target, recursive, &attr, sizeof attr);
 }
 
 static int new_tmpfs(const char *target, const char *options)
@@ -64,7 +75,7 @@ static int make_device(int i, int fd)
     int made = open(target, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
     if (made >= 0)
         close(made);
-    return fd < 0 ? 0 : sandbox_bind(fd, target, false);
+    return fd < 0 ? 0 : sandbox_bind(fd, target, 0, 0);
 }
 
 static const char *mount_dev(const struct sandbox *s, const int fds[PLAIN_DEVICES])
@@ -160,17 +171,9 @@ static int make_way(struct covers *c, const char *path)
     return at;
 }
 
-static int restrict_fd(int fd, unsigned long long attributes)
-{
-    struct mount_attr attr = { .attr_set = attributes };
-    return (int)syscall(SYS_mount_setattr, fd, "", AT_EMPTY_PATH | AT_RECURSIVE, &attr,
-                        sizeof attr);
-}
-
-static int expose_in(int way, const char *name, bool writable, int fd)
+static int expose_in(const struct sandbox *s, int way, const char *name, bool writable, int fd)
 {
     struct stat st;
-    char link[40];
 
     if (fstat(fd, &st) < 0)
         return -1;
@@ -183,20 +186,89 @@ static int expose_in(int way, const char *name, bool writable, int fd)
             close(made);
     }
     OWN_FD int target = open_below(way, name, 0);
-    if (target < 0 || sandbox_bind(fd, path_of(target, link), true) < 0)
-        return -1;
-    OWN_FD int mounted = open_below(way, name, 0);
-    return mounted < 0
-               ? -1
-               : restrict_fd(mounted, MOUNT_ATTR_NOSUID | (writable ? 0 : MOUNT_ATTR_RDONLY) |
-                                          (S_ISCHR(st.st_mode) ? 0 : MOUNT_ATTR_NODEV));
+    return target < 0 ? -1
+                      : sandbox_bind_at(fd, target, s->user_ns,
+                                        MOUNT_ATTR_NOSUID | (writable ? 0 : MOUNT_ATTR_RDONLY) |
+                                            (S_ISCHR(st.st_mode) ? 0 : MOUNT_ATTR_NODEV));
 }
 
-static int expose(struct covers *c, const struct sandbox_path *p, int fd)
+static int expose(const struct sandbox *s, struct covers *c, const struct sandbox_path *p, int fd)
 {
     OWN_FD int way = make_way(c, p->path);
 
-    return way < 0 ? -1 : expose_in(way, strrchr(p->path, '/') + 1, p->writable, fd);
+    return way < 0 ? -1 : expose_in(s, way, strrchr(p->path, '/') + 1, p->writable, fd);
+}
+
+/* ------------------------------------------------------------------ the machine's own */
+
+/* Programs, their settings and what the kernel tells of the machine. All else (/home, /root, /srv,
+ * /mnt, /var ...) holds people's and services' data, and is empty inside. */
+static const char *const shown[] = { "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64",
+                                     "/libx32", "/etc", "/opt", "/sys", "/nix", "/gnu" };
+enum { SHOWN = sizeof shown / sizeof shown[0] };
+
+bool sandbox_shows(const char *path)
+{
+    for (int i = 0; i < SHOWN; i++) {
+        size_t n = strlen(shown[i]);
+        if (!strncmp(path, shown[i], n) && (!path[n] || path[n] == '/'))
+            return true;
+    }
+    return false;
+}
+
+/* A link (/bin to usr/bin) is the same link inside, unless it leads to what is not there. */
+static int show(const char *path)
+{
+    char target[64], link[PATH_MAX];
+    struct stat st;
+
+    snprintf(target, sizeof target, NEW "%s", path);
+    if (lstat(path, &st) < 0)
+        return 0;
+    OWN_MEM char *real = realpath(path, NULL);
+    if (S_ISLNK(st.st_mode) && real && sandbox_shows(real)) {
+        ssize_t n = readlink(path, link, sizeof link - 1);
+        link[n > 0 ? n : 0] = '\0';
+        return symlink(link, target);
+    }
+    OWN_FD int fd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    return fd < 0 ? 0 : mkdir(target, 0755) < 0 ? -1 : sandbox_bind(fd, target, 0, 0);
+}
+
+static const char *show_machine(void)
+{
+    /* Those that follow /dev are there, and empty, since programs expect them. */
+    static const char *const own[] = { "/tmp", "/var", "/var/tmp", "/run", "/proc", "/dev", "/home",
+                                       "/root", "/srv", "/mnt", "/media" };
+    char target[64];
+
+    if (new_tmpfs(NEW, "mode=755,size=8m") < 0)
+        return "an empty root";
+    for (size_t i = 0; i < sizeof own / sizeof own[0]; i++) {
+        snprintf(target, sizeof target, NEW "%s", own[i]);
+        if (mkdir(target, 0755) < 0)
+            return own[i];
+    }
+    (void)!symlink("/run", NEW "/var/run");
+    for (int i = 0; i < SHOWN; i++)
+        if (show(shown[i]) < 0)
+            return shown[i];
+    return NULL;
+}
+
+static const char *seal_machine(void)
+{
+    for (int i = 0; i < SHOWN; i++) {
+        char target[64];
+        struct stat st;
+        snprintf(target, sizeof target, NEW "%s", shown[i]);
+        if (lstat(target, &st) == 0 && S_ISDIR(st.st_mode) &&
+            restrict_mount(target, AT_RECURSIVE,
+                           MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV) < 0)
+            return "making it read-only (Linux 5.12 is needed)";
+    }
+    return NULL;
 }
 
 /* ------------------------------------------------------------------ the whole */
@@ -207,11 +279,9 @@ static const char *mount_own_places(const struct sandbox *s, struct covers *c)
 
     if (new_scratch(NEW "/tmp", s->scratch - s->scratch / 4) < 0)
         return "/tmp";
-    if (stat("/var/tmp", &st) == 0 && mount(NEW "/tmp", NEW "/var/tmp", NULL, MS_BIND, NULL) < 0)
+    if (mount(NEW "/tmp", NEW "/var/tmp", NULL, MS_BIND, NULL) < 0)
         return "/var/tmp";
-    /* Sockets of other services are there. */
-    if (stat("/run", &st) == 0 && S_ISDIR(st.st_mode) &&
-        new_tmpfs(NEW "/run", "mode=755,size=1m") < 0)
+    if (new_tmpfs(NEW "/run", "mode=755,size=1m") < 0)
         return "/run";
     if (mount("proc", NEW "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL) < 0)
         return "/proc of the sandbox";
@@ -228,35 +298,49 @@ static const char *mount_own_places(const struct sandbox *s, struct covers *c)
 }
 
 static const char *mount_all(const struct sandbox *s, const int *fds, const int *device_fds,
-                             int resolver)
+                             const struct sandbox_path *names, int names_fd)
 {
     struct covers *c = calloc(1, sizeof *c);
     if (!c)
         return "memory";
     if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
         return "keeping mounts to itself";
-    if (mount("/", NEW, NULL, MS_BIND | MS_REC, NULL) < 0)
-        return "a copy of the root";
-    const char *what = sandbox_room(s, fds);
-    if (what)
-        return what;
-    if (restrict_mount(NEW, MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV) < 0)
-        return "making it read-only (Linux 5.12 is needed)";
-    what = mount_dev(s, device_fds);
+    const char *what = show_machine();
+    if (!what)
+        what = sandbox_room(s, fds);
+    if (!what)
+        what = seal_machine();
+    if (!what)
+        what = mount_dev(s, device_fds);
     if (!what)
         what = mount_own_places(s, c);
     if (what)
         return what;
-    const struct sandbox_path names = { .path = "/run/systemd/resolve" };
-    if (resolver >= 0 && expose(c, &names, resolver) < 0)
-        return names.path;
+    if (names_fd >= 0 && expose(s, c, names, names_fd) < 0)
+        return names->path;
     for (int i = 0; i < s->n_paths; i++)
-        if (expose(c, &s->paths[i], fds[i]) < 0)
+        if (expose(s, c, &s->paths[i], fds[i]) < 0)
             return s->paths[i].path;
     free(c);
+    if (restrict_mount(NEW, 0, MOUNT_ATTR_RDONLY) < 0)
+        return "sealing the root";
     if (chdir(NEW) < 0 || syscall(SYS_pivot_root, ".", ".") < 0 || umount2(".", MNT_DETACH) < 0)
         return "changing the root";
     return chdir("/") < 0 ? "/" : NULL;
+}
+
+/* What /etc/resolv.conf is a link to, where that is not shown. systemd replaces the file: its
+ * folder is taken. */
+static int open_names(struct sandbox_path *out, char path[PATH_MAX])
+{
+    static const char systemd[] = "/run/systemd/resolve";
+
+    if (!realpath("/etc/resolv.conf", path) || sandbox_shows(path))
+        return -1;
+    if (!strncmp(path, systemd, sizeof systemd - 1))
+        snprintf(path, PATH_MAX, "%s", systemd);
+    *out = (struct sandbox_path){ .path = path };
+    return open(path, O_PATH | O_CLOEXEC);
 }
 
 /* The same in this mount namespace: only what belongs to it can be bound. Its path may lead
@@ -298,16 +382,18 @@ const char *sandbox_mount(const struct sandbox *s)
         snprintf(path, sizeof path, "/dev/%s", devices[i].name);
         device_fds[i] = open(path, O_PATH | O_CLOEXEC);
     }
-    int resolver = open("/run/systemd/resolve", O_PATH | O_DIRECTORY | O_CLOEXEC);
-    const char *what = mount_all(s, fds, device_fds, resolver);
+    struct sandbox_path names;
+    char names_path[PATH_MAX];
+    int names_fd = open_names(&names, names_path);
+    const char *what = mount_all(s, fds, device_fds, &names, names_fd);
     int error = errno;
     for (int i = 0; i < s->n_paths; i++)
         close(fds[i]);
     for (int i = 0; i < PLAIN_DEVICES; i++)
         if (device_fds[i] >= 0)
             close(device_fds[i]);
-    if (resolver >= 0)
-        close(resolver);
+    if (names_fd >= 0)
+        close(names_fd);
     errno = error;
     return what;
 }

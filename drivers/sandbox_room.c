@@ -1,9 +1,10 @@
 /* drivers/sandbox_room.c - places for paths that this machine does not have
  *
- * A step of a pipeline wants its volume at /workspace, where here is nothing, and "/" is read-only.
- * A directory in which such a place is missing is put together anew: an empty one of memory, in
- * which every entry of the old one is bound under its name, and the missing one is made. That is
- * done before the whole is made read-only, and only for directories that everybody may pass: what
+ * A step of a pipeline wants an output at /opt/results, where here is nothing, and /opt is read-only.
+ * A directory of the machine in which such a place is missing is put together anew: an empty one of
+ * memory, in which every entry of the old one is bound under its name, and the missing one is made.
+ * That is done before the whole is made read-only, and only for directories that everybody may
+ * pass: what
  * is below another one is covered later (drivers/sandbox_mount.c), so that nothing there shows.
  */
 #include <dirent.h>
@@ -65,7 +66,7 @@ static void put_entry(const char *target, const struct entry *e)
         (void)!mkdir(path, 0755);
     else
         close(open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0644));
-    sandbox_bind(e->fd, path, true);
+    sandbox_bind(e->fd, path, 0, 0);
 }
 
 static int rebuild(const char *target, const struct stat *st)
@@ -147,6 +148,10 @@ static int make_place(const char *path, bool is_dir)
 
 const char *sandbox_room(const struct sandbox *s, const int *fds)
 {
+    struct stat root;
+
+    if (lstat(SANDBOX_NEW, &root) < 0)
+        return "the new root";
     for (int i = 0; i < s->n_paths; i++) {
         const char *path = s->paths[i].path;
         char target[PATH_MAX + 8];
@@ -156,8 +161,8 @@ const char *sandbox_room(const struct sandbox *s, const int *fds)
         if (is_own_place(s, path) || lstat(target, &st) == 0)
             continue;
         long end = existing(path, &st);
-        if (end < 0)
-            continue;
+        if (end < 0 || st.st_dev == root.st_dev)
+            continue;           /* in the root itself places can be made at any time */
         snprintf(target, sizeof target, SANDBOX_NEW "%.*s", (int)end, path);
         if (rebuild(target, &st) < 0 || fstat(fds[i], &source) < 0 ||
             make_place(path, S_ISDIR(source.st_mode)) < 0)

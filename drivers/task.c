@@ -446,11 +446,16 @@ int task_fill(struct task *t, const struct task_order *o, struct sandbox *out, s
                          .hide = { o->data_dir, home_of(t) },
                          .confined = o->confined && !t->outside,
                          .network = t->network,
+                         .user_ns = o->user_ns,
+                         .user_namespaces =
+                             json_is_true(json_object_get(o->spec, "user_namespaces")),
                          .scratch = scratch_of(&t->limits) };
     const char *name;
     json_t *value;
     size_t i, n = 0;
 
+    if (s.confined)
+        task_expose_machine(t, o, s.hide);
     t->argv_list = list_of(json_array_size(t->argv));
     t->env_list = list_of(json_object_size(t->env));
     if (!t->argv_list || !t->env_list)

@@ -27,6 +27,9 @@ struct task_order {
     const json_t *limits;       /* {"memory", "processes", "disk"}: of struct order */
     int workers;
     bool confined;
+    unsigned user;              /* its user and group outside; SANDBOX_USER: as other jobs */
+    int user_ns;                /* of that user (drivers/users.h); 0: none */
+    const json_t *expose;       /* folders of this machine that every job reads; NULL: none */
     struct journal *journal;    /* what was used in place of what was asked for is said there */
     const struct container *container;  /* what its image comes to; NULL: not looked at */
     const struct gpus *gpus;    /* those that are its own; NULL: none */
@@ -69,6 +72,11 @@ void task_expose(struct task *t, const char *path, bool writable);
 void task_expose_at(struct task *t, const char *from, const char *path, bool writable);
 /* What is open as fd, which stays so until the sandbox is made. */
 void task_expose_fd(struct task *t, int fd, const char *path, bool writable);
+
+/* What of this machine a job sees that is neither the system's (sandbox_shows) nor its own: the
+ * folders of the setting `expose`, those of programs on the server's PATH, and certificates.
+ * Nothing in `hide`. */
+void task_expose_machine(struct task *t, const struct task_order *o, const char *const hide[2]);
 
 /* The sandbox of t, which borrows from it. */
 int task_fill(struct task *t, const struct task_order *o, struct sandbox *out, struct err *err);

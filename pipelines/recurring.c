@@ -156,7 +156,7 @@ int recurring_enable(struct server *s, const char *project, const char *id, bool
                      struct err *err)
 {
     struct change c = { project, id, enable, false };
-    int rc = store_write(s->store, change, &c, err);
+    int rc = (enable ? store_write : store_write_last)(s->store, change, &c, err);
 
     schedule_changed(s);
     return rc;

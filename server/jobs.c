@@ -31,6 +31,7 @@ static const char *const schema[] = {
     "CREATE INDEX jobs_state ON jobs (state, id);"
     "CREATE TABLE job_labels (key TEXT, value TEXT, job INTEGER, PRIMARY KEY (key, value, job)) "
     "WITHOUT ROWID",
+    "ALTER TABLE jobs ADD COLUMN user INTEGER NOT NULL DEFAULT 0",
     "ALTER TABLE jobs ADD COLUMN processes INTEGER NOT NULL DEFAULT 0;"
     "ALTER TABLE jobs ADD COLUMN removed TEXT NOT NULL DEFAULT ''",
     NULL
@@ -205,13 +206,14 @@ static json_t *row_json(const struct job_row *r, json_t *spec)
     json_t *labels = r->labels ? json_loads(r->labels, 0, NULL) : NULL;
 
     return json_pack("{s:s, s:s, s:s, s:s, s:s, s:o*, s:o, s:i, s:f, s:f, s:f, s:i, "
-                     "s:{s:i, s:i, s:i}, s:f, s:I, s:o*}",
+                     "s:{s:i, s:i, s:i}, s:f, s:I, s:I, s:o*}",
                      "name", r->name, "project", r->project, "state", job_state_name(r->state),
                      "reason", r->reason, "kind", r->kind, "spec", spec,
                      "labels", labels ? labels : json_object(), "priority", r->priority,
                      "created", r->created, "started", r->started, "ended", r->ended,
                      "attempt", r->attempt, "workers", "min", r->min, "max", r->max,
                      "now", r->now, "retry_at", r->retry_at, "uid", (json_int_t)r->id,
+                     "user", (json_int_t)r->user,
                      "files_removed", r->removed[0] ? json_string(r->removed) : NULL);
 }
 
@@ -427,7 +429,9 @@ int jobs_delete(struct server *s, const char *project, const char *name, struct 
     store_point("jobs.deleted");        /* what is left of its files goes at the next start */
     if (job_path(s, d.id, 0, path, sizeof path, err) < 0)
         return -(int)err->code;
-    return tree_remove(path, err);
+    int rc = tree_remove(path, err);
+    store_reclaim(s->store);
+    return rc;
 }
 
 /* ------------------------------------------------------------ lists */

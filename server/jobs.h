@@ -7,10 +7,11 @@
  *   2. nothing but labels changes once a job has ended, and that its files were removed;
  *   3. `uid` is the number of the job's first event: no other job ever has it, nor its directory.
  *
- * Types: job.submitted {project, name, spec}; job.preparing {attempt, workers, what}, before that
- * attempt is started; attempt.started {attempt, pid, dir, workers, at}; worker.joined and worker.left
- * {workers: how many there are now}; job.scaled {workers: how many it may have from now on};
- * attempt.ended {attempt, code, signal, reason}; job.retrying {at, wait_s}; job.cancel_requested {by};
+ * Types: job.submitted {project, name, spec}; job.preparing {attempt, workers, user, what}, before
+ * that attempt is started (user: the number it runs under, where the server is root);
+ * attempt.started {attempt, pid, dir, workers, at}; worker.joined and worker.left {workers: how
+ * many there are now}; job.scaled {workers: how many it may have from now on}; attempt.ended
+ * {attempt, code, signal, reason}; job.retrying {at, wait_s}; job.cancel_requested {by};
  * job.resized {workers: {min, max}}; job.patched {labels}; job.ended {state, reason}; job.waiting
  * {reason}, of one that its project's limits hold back; job.files_removed {reason, bytes}
  * (server/retention.h).
@@ -52,8 +53,9 @@ int jobs_submit(struct server *s, const char *project, const char *name, const j
                 json_t **out_job, struct err *err);
 
 /* {"name","project","state","reason","spec","labels","priority","kind","created","started","ended"
- * (unix seconds, 0: not yet),"attempt","workers":{"min","max","now"},"uid": n,"files_removed": when
- * and why, of one whose files are gone}; yours. ERR_MISSING. */
+ * (unix seconds, 0: not yet),"attempt","workers":{"min","max","now"},"uid": n,"user": of the
+ * attempt, 0: none,"files_removed": when and why, of one whose files are gone}; yours.
+ * ERR_MISSING. */
 int jobs_get(struct server *s, const char *project, const char *name, json_t **out,
              struct err *err);
 

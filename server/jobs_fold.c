@@ -105,6 +105,7 @@ static bool preparing(struct job_row *r, double t, const json_t *body)
     if (attempt <= r->attempt || r->state == JOB_CANCELLING)
         return false;
     r->attempt = attempt;
+    r->user = (unsigned)number_of(body, "user", 0);
     r->live = true;
     r->reason[0] = 0;           /* of the attempt before: this one has not failed */
     r->retry_at = 0;
@@ -284,6 +285,7 @@ void job_row_read(sqlite3_stmt *st, struct job_row *r)
     column_text(st, i++, r->reason, sizeof r->reason);
     const char *labels = (const char *)sqlite3_column_text(st, i++);
     r->labels = labels ? strdup(labels) : NULL;
+    r->user = (unsigned)sqlite3_column_int64(st, i++);
     r->processes = sqlite3_column_int(st, i++);
     column_text(st, i++, r->removed, sizeof r->removed);
 }
@@ -293,18 +295,18 @@ void job_row_read(sqlite3_stmt *st, struct job_row *r)
 int job_row_write(sqlite3 *db, const struct job_row *r, struct err *err)
 {
     return store_run(db, err, "INSERT INTO jobs (" JOB_COLUMNS ") VALUES "
-                     "(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT (id) DO UPDATE SET "
+                     "(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT (id) DO UPDATE SET "
                      "state=excluded.state, live=excluded.live, attempt=excluded.attempt, "
                      "retries=excluded.retries, min=excluded.min, max=excluded.max, "
                      "now=excluded.now, started=excluded.started, ended=excluded.ended, "
                      "retry_at=excluded.retry_at, reason=excluded.reason, labels=excluded.labels, "
-                     "removed=excluded.removed",
-                     "isssiiiiiiiidiiddddssis", r->id, r->project, r->name, r->kind,
+                     "user=excluded.user, removed=excluded.removed",
+                     "isssiiiiiiiidiiddddssiis", r->id, r->project, r->name, r->kind,
                      (int64_t)r->state, (int64_t)r->live, (int64_t)r->priority,
                      (int64_t)r->attempt, (int64_t)r->retries, (int64_t)r->min, (int64_t)r->max,
                      (int64_t)r->now, r->cpu, r->memory, (int64_t)r->gpu, r->created, r->started,
-                     r->ended, r->retry_at, r->reason, r->labels, (int64_t)r->processes,
-                     r->removed);
+                     r->ended, r->retry_at, r->reason, r->labels, (int64_t)r->user,
+                     (int64_t)r->processes, r->removed);
 }
 
 static int find_row(sqlite3_stmt *st, struct job_row *out, struct err *err)
@@ -349,7 +351,8 @@ bool job_row_equal(const struct job_row *a, const struct job_row *b)
            !strcmp(a->kind, b->kind) && a->state == b->state && a->live == b->live &&
            a->priority == b->priority && a->attempt == b->attempt && a->retries == b->retries &&
            a->min == b->min && a->max == b->max && a->now == b->now && a->cpu == b->cpu &&
-           a->memory == b->memory && a->gpu == b->gpu && a->created == b->created &&
+           a->user == b->user && a->memory == b->memory && a->gpu == b->gpu &&
+           a->created == b->created &&
            a->started == b->started && a->ended == b->ended && a->retry_at == b->retry_at &&
            !strcmp(a->reason, b->reason) && a->processes == b->processes &&
            !strcmp(a->removed, b->removed) &&

@@ -13,6 +13,7 @@ struct job_row {
     int priority;
     int attempt, retries;       /* the last one begun; how many were begun again */
     int min, max, now;          /* workers */
+    unsigned user;              /* of that attempt, under a server that is root; 0: none */
     double cpu;                 /* of a worker, in cores; */
     int64_t memory;             /* in bytes, 0: any; */
     int gpu;
@@ -38,7 +39,7 @@ int job_labels_check(const json_t *labels, struct err *err);
 int job_spec_amounts(const json_t *spec, json_t **out, struct err *err);
 
 #define JOB_COLUMNS "id, project, name, kind, state, live, priority, attempt, retries, min, max, now, " \
-    "cpu, memory, gpu, created, started, ended, retry_at, reason, labels, processes, removed"
+    "cpu, memory, gpu, created, started, ended, retry_at, reason, labels, user, processes, removed"
 void job_row_read(sqlite3_stmt *st, struct job_row *out);       /* of SELECT JOB_COLUMNS */
 int job_row_write(sqlite3 *db, const struct job_row *r, struct err *err);
 int job_row_find(sqlite3 *db, const char *project, const char *name, struct job_row *out,

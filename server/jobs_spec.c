@@ -52,6 +52,7 @@ static const struct key keys[] = {
     { "retries.backoff_s", NUMBER, 0, 1e6 },
     { "priority", WHOLE, -100, 100 },
     { "network", BOOLEAN, 0, 0 },
+    { "user_namespaces", BOOLEAN, 0, 0 },
     { "job_dir", TEXT, 0, 0 },
     { "host_files", BOOLEAN, 0, 0 },    /* may name files of this machine: the owner asked */
     { "labels", LABELS, 0, 0 },

@@ -195,6 +195,7 @@ static int sweep_rows(struct objects *o, int *removed, struct err *err)
             rc = store_write_last(o->server->store, remove_unused, u, err);
     } while (rc == 0 && u->n == BATCH && !o->stop);
     *removed += u->removed;
+    store_reclaim(o->server->store);
     return rc;
 }
 

@@ -295,9 +295,18 @@ static int resize(struct queue *q, struct entry *e, int want, struct err *err)
 
 static int begin(struct queue *q, struct entry *e, int want, struct err *err)
 {
+    struct err why = { 0 };
+    unsigned user;
+
+    if (users_next(q, &user, &why) < 0) {       /* it waits until there is one */
+        snprintf(q->trouble, sizeof q->trouble, "%s", why.text);
+        q->no_user = true;
+        return 0;
+    }
     json_t *body = json_pack("{s:i, s:i, s:s}", "attempt", e->attempt + 1, "workers", want, "what",
                              "starting");
-
+    if (body && user)
+        json_object_set_new(body, "user", json_integer(user));
     e->plan.want = want;        /* for act_start, once it is on record */
     return pending_add(q, e->plan.id, "job.preparing", body, err);
 }
@@ -379,6 +388,7 @@ int act_plan(struct queue *q, double now, struct err *err)
 
     count_use(q, now);
     show(q);
+    q->no_user = false;
     for (struct project *p = q->projects; p; p = p->next)
         n_projects++;
     OWN_MEM double *share = calloc((size_t)n_projects + 1, sizeof *share);
@@ -464,7 +474,7 @@ static int take_started(struct queue *q, double now, struct err *err)
 
 int act_start(struct queue *q, double now, struct err *err)
 {
-    bool trouble = false;
+    bool trouble = q->no_user;
 
     if (take_started(q, now, err) < 0)
         return -(int)err->code;
@@ -493,6 +503,8 @@ double act_next(struct queue *q, double now)
 {
     double at = 0;
 
+    if (q->no_user)             /* another server's job may have one, and its end is no news here */
+        sooner(&at, now + AGAIN_S);
     for (int i = 0; i < q->later.n; i++)
         sooner(&at, q->later.at[i]->retry_at > now ? q->later.at[i]->retry_at : now + AGAIN_S);
     for (int i = 0; i < q->live.n; i++) {

@@ -201,6 +201,7 @@ int entries_update(struct queue *q, const struct job_row *r, struct err *err)
     e->retries = r->retries;
     e->logged_now = r->now;
     e->live = r->live;
+    e->user = r->live ? r->user : 0;
     e->retry_at = r->retry_at;
     e->plan.min = r->min;
     /* The graphics processors of a job are fixed when it starts (drivers/gpus.h). */

@@ -23,6 +23,7 @@ struct entry {
     enum job_state state;
     enum place place;
     int attempt, retries, logged_now;
+    unsigned user;              /* of the attempt that is live; 0: none */
     int processes;              /* that it asks for; 0: it does not say */
     enum plan_short told;       /* why it waits, as its reason says */
     bool live, train;
@@ -78,6 +79,8 @@ struct queue {
     int64_t seen;               /* the last event that was read */
     struct pending pending;
     double last_use, look_at;
+    bool no_user;               /* a job could begin but for that: all users run jobs */
+    uint64_t user_turn;         /* of the last user that was given (queue_users.c) */
     bool full;                  /* jobs wait, and the last round could do nothing for them */
     char trouble[512];          /* a job that cannot be started just now */
 
@@ -105,6 +108,9 @@ struct project *entries_project(struct queue *q, const char *name);
 /* queue_share.c: what projects used before this server was started. For store_read. */
 int share_restore(sqlite3 *db, void *queue, struct err *err);
 enum { SHARE_HALF_S = 3600 };           /* what was used so long ago counts half */
+
+/* queue_users.c: the user of the next attempt; 0: it needs none. ERR_AGAIN: all run jobs. */
+int users_next(struct queue *q, unsigned *out, struct err *err);
 
 /* queue_act.c: what a state calls for. Errors of single jobs become events. */
 int pending_add(struct queue *q, int64_t job, const char *type, json_t *body, struct err *err);

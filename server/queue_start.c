@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/files.h"
+#include "drivers/runtimes.h"
 #include "server/auth.h"
 #include "server/packages.h"
 #include "server/queue_int.h"
@@ -150,7 +151,12 @@ static int start(struct queue *q, const struct job_row *r, const json_t *spec, i
         return -(int)err->code;
     struct order o = { .dir = dir, .data_dir = q->server->data_dir, .spec = spec, .env = env,
                        .packages = packages, .workers = workers,
-                       .unconfined = q->config.unconfined };
+                       .unconfined = q->config.unconfined, .user = r->user };
+    struct runtimes_sandbox sandbox;
+    if (runtimes_sandbox(q->server->data_dir, &sandbox, err) < 0)
+        return -(int)err->code;
+    OWN_JSON json_t *expose = sandbox.expose;
+    o.expose = expose;
     o.log_limit = q->server->log_limit;
     set_limits(q, r, spec, &o);
     store_point("queue.start");

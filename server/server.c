@@ -4,6 +4,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <netdb.h>
 #include <string.h>
 #include <sys/file.h>
@@ -13,6 +14,7 @@
 
 #include "base/clock.h"
 #include "base/files.h"
+#include "base/log.h"
 #include "drivers/driver.h"
 #include "drivers/runtimes.h"
 #include "server/auth.h"
@@ -203,6 +205,30 @@ static int say_address(struct server *s, int fd, const struct server_config *c, 
 
 /* ------------------------------------------------------------ the data directory */
 
+/* While no server runs the file has another name, and keeps its block: the next start writes into
+ * that, also on a full disk. `spare`: that name. */
+static int json_path(const struct server *s, bool spare, char out[PATH_MAX])
+{
+    return snprintf(out, PATH_MAX, "%s/server.json%s", s->data_dir, spare ? ".spare" : "")
+        < PATH_MAX ? 0 : -1;
+}
+
+/* Another process has the lock. */
+static int say_taken(const struct server *s, struct err *err)
+{
+    char path[PATH_MAX];
+    OWN_MEM char *text = NULL;
+    struct err unread = { 0 };
+    OWN_JSON json_t *doc =
+        json_path(s, false, path) == 0 && files_read(path, 4096, &text, NULL, &unread) == 0
+            ? json_loads(text, 0, NULL) : NULL;
+    const char *where = json_string_value(json_object_get(doc, "address"));
+
+    return err_set(err, ERR_CONFLICT, "a server runs on %s already%s%.100s: no other one was started "
+                   "(muster serve --stop ends it, --data-dir makes another)", s->data_dir,
+                   where ? ", at " : "", where ? where : "");
+}
+
 enum { LOCK_TRIES = 100 };      /* in a second */
 
 static int lock_data(struct server *s, struct err *err)
@@ -224,29 +250,52 @@ static int lock_data(struct server *s, struct err *err)
     bool mine = false;
     for (int i = 0; i < LOCK_TRIES && !(mine = flock(s->lock_fd, LOCK_EX | LOCK_NB) == 0); i++)
         usleep(1000000 / LOCK_TRIES);
-    if (!mine)
-        return err_set(err, ERR_CONFLICT, "a server runs on %s already (muster env points to it; "
-                       "--data-dir makes another)", s->data_dir);
+    return mine ? 0 : say_taken(s, err);
+}
+
+/* Nobody is told any more where a server is, or where one was that was killed. */
+static int drop_json(const struct server *s)
+{
+    char path[PATH_MAX], spare[PATH_MAX];
+
+    if (json_path(s, false, path) == 0 && json_path(s, true, spare) == 0 &&
+        rename(path, spare) < 0)
+        unlink(path);
     return 0;
 }
 
-static char *json_path(const struct server *s)
+/* In the blocks that it has. False: there is no such file, or it cannot be written. */
+static bool rewrite(const char *path, const char *text, size_t n)
 {
-    char *path;
-    return asprintf(&path, "%s/server.json", s->data_dir) < 0 ? NULL : path;
+    OWN_FD int fd = open(path, O_WRONLY | O_CLOEXEC | O_NOFOLLOW);
+
+    return fd >= 0 && pwrite(fd, text, n, 0) == (ssize_t)n && ftruncate(fd, (off_t)n) == 0 &&
+           fsync(fd) == 0;
 }
 
 static int write_json(const struct server *s, struct err *err)
 {
-    OWN_MEM char *path = json_path(s);
+    char path[PATH_MAX], spare[PATH_MAX];
     OWN_JSON json_t *doc =
-        json_pack("{s:s, s:i, s:f, s:s}", "address", s->address, "pid", (int)getpid(), "started",
-                  s->started, "version", MUSTER_VERSION);
+        json_pack("{s:s, s:i, s:f, s:s, s:b}", "address", s->address, "pid", (int)getpid(),
+                  "started", s->started, "version", MUSTER_VERSION, "kept", s->passed);
     OWN_MEM char *text = doc ? json_dumps(doc, JSON_INDENT(2)) : NULL;
+    int rc;
 
-    if (!path || !text)
+    if (!text)
         return err_set(err, ERR_NOMEM, "no memory for server.json");
-    return files_write(path, text, strlen(text), err);
+    if (json_path(s, false, path) < 0 || json_path(s, true, spare) < 0)
+        return err_set(err, ERR_INVALID, "%s: the path is too long", s->data_dir);
+    /* Where a socket outlives the server the file is there, and stays until it is replaced. */
+    if (s->passed && files_write(path, text, strlen(text), err) == 0)
+        return 0;
+    drop_json(s);
+    if (rewrite(spare, text, strlen(text)) && rename(spare, path) == 0)
+        return 0;
+    do
+        rc = files_write(path, text, strlen(text), err);
+    while (rc == -ERR_IO && store_release(s->store));
+    return rc;
 }
 
 /* ------------------------------------------------------------ start and stop */
@@ -299,6 +348,7 @@ int server_start(struct server *s, const struct server_config *config,
                           .log_limit = config->log_limit, .passed = fd >= 0 };
     umask(077);
     if (lock_data(s, err) < 0 || limit_logs(s) < 0
+        || (s->passed ? 0 : drop_json(s)) < 0
         || (fd < 0 ? open_socket(config, &fd, err) : adopt_socket(fd, err)) < 0
         || say_address(s, fd, config, err) < 0
         || start_parts(s, err) < 0) {
@@ -313,21 +363,20 @@ int server_start(struct server *s, const struct server_config *config,
         server_stop(s, 0);
         return -(int)err->code;
     }
-    if (write_json(s, err) < 0 && (store_release(s->store), write_json(s, err)) < 0) {
-        server_stop(s, 0);
-        return -(int)err->code;
-    }
+    /* It answers all the same: who knows the address can make room. */
+    struct err unsaid = { 0 };
+    if (write_json(s, &unsaid) < 0)
+        log_event(LEVEL_WARN, "server.json", "{s:s, s:s}", "reason", unsaid.text, "address",
+                  s->address);
     return 0;
 }
 
 void server_stop(struct server *s, int drain_ms)
 {
-    OWN_MEM char *path = json_path(s);
-
     /* Before anything ends: who looks for the server is not sent to one that is going. Where a
      * socket outlives it, the next request starts another. */
-    if (s->http && path && !s->passed)
-        unlink(path);
+    if (s->http && !s->passed)
+        drop_json(s);
     http_drain(s->http, drain_ms);
     http_stop(s->http);
     stop_parts(s);

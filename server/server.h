@@ -70,8 +70,9 @@ struct server_config {
 };
 
 /* Opens the data directory (made when it is not there, for its owner alone), starts all parts and
- * answers requests when it returns; DATA/server.json then says where. ERR_CONFLICT: another server
- * has this data directory. The config is read during the call alone, but for http.names. */
+ * answers requests when it returns; DATA/server.json then says where, and whether its socket is kept
+ * open for the next one. ERR_CONFLICT: another server has this data directory. The config is read
+ * during the call alone, but for http.names. */
 int server_start(struct server *s, const struct server_config *config,
                  const struct protocol *const *protocols, struct err *err);
 

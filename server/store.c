@@ -19,14 +19,12 @@
 #include <sys/stat.h>
 
 #include "base/buf.h"
+#include "server/store_room.h"
 
 /* At most so many in one transaction: the first of them waits for the last. */
 enum { BATCH_MAX = 512 };
 
-enum { KEPT_FIRST = 64 };
-
-/* Some hundred changes of a job, and the files that go with them. */
-enum { RESERVE_BYTES = 1 << 20, RESERVE_LEAST = 64 << 10 };
+enum { KEPT_FIRST = 64, BUSY_MS = 10000, FULL_WAIT_MS = 500 };
 
 struct kept { const char *sql; sqlite3_stmt *st; };
 
@@ -46,12 +44,13 @@ struct wish {
     struct err *err;
     int rc;
     bool done;
+    bool last;                  /* of store_write_last */
     pthread_cond_t told;
     struct wish *next;
 };
 
 struct store {
-    char *path;
+    char *path, *log;           /* muster.db, muster.db-wal */
     struct conn writer;
     pthread_mutex_t lock;       /* of what follows */
     struct wish *first, **last;
@@ -59,8 +58,8 @@ struct store {
     struct conn *readers;
     pthread_key_t mine;         /* this thread's reader */
     _Atomic uint64_t commits;
-    int reserve;                /* a file of RESERVE_BYTES, or of fewer while there is no room */
-    _Atomic int reserved;
+    bool full;                  /* the last transaction found no room: last wishes go alone */
+    struct store_room room;
 };
 
 /* Those in use on this thread, innermost first: store_sql finds its connection here. */
@@ -103,14 +102,14 @@ static int conn_open(struct conn *c, const char *path, const char *pragmas, stru
         err_set(err, rc == SQLITE_NOMEM ? ERR_NOMEM : ERR_IO, "cannot open %s: %s", path,
                 c->db ? sqlite3_errmsg(c->db) : "no memory");
     else
-        rc = exec(c->db, pragmas, err);
+        rc = store_room_hold(c->db, err) < 0 ? -1 : exec(c->db, pragmas, err);
     if (rc != 0) {
         sqlite3_close(c->db);
         c->db = NULL;
         return -(int)err->code;
     }
     /* Another process may hold the file for the moment of a check or backup. */
-    sqlite3_busy_timeout(c->db, 10000);
+    sqlite3_busy_timeout(c->db, BUSY_MS);
     return 0;
 }
 
@@ -167,7 +166,8 @@ static struct conn *reader_of(struct store *s, struct err *err)
         return NULL;
     }
     c->store = s;
-    if (conn_open(c, s->path, "PRAGMA cache_size=-1024; PRAGMA query_only=1", err) < 0) {
+    if (conn_open(c, s->path, "PRAGMA cache_size=-1024; PRAGMA temp_store=MEMORY;"
+                  "PRAGMA query_only=1", err) < 0) {
         free(c);
         return NULL;
     }
@@ -306,16 +306,8 @@ static void set_up(void)
 {
     /* Its statistics are a lock that all threads share. */
     sqlite3_config(SQLITE_CONFIG_MEMSTATUS, 0);
-}
-
-/* The whole, or as much as there is: others fill a disk to the last byte. */
-static void take_reserve(struct store *s)
-{
-    for (int n = RESERVE_BYTES; n >= RESERVE_LEAST && n > s->reserved; n /= 2)
-        if (posix_fallocate(s->reserve, 0, n) == 0) {
-            s->reserved = n;
-            return;
-        }
+    sqlite3_initialize();
+    store_room_set_up();
 }
 
 static bool has_entries(const char *dir, const char *name)
@@ -344,40 +336,56 @@ static int check_lost(const char *dir, const char *path, struct err *err)
                    "put it back, or the whole directory from a backup", path);
 }
 
+static bool is_full(int rc, const struct err *err)
+{
+    return rc == -ERR_IO && !strcmp(err->text, FULL_DISK);
+}
+
+/* The index of the log is made anew, also on a full disk. Sorting and savepoints need no file. */
+static int open_writer(struct store *s, struct err *err)
+{
+    struct err why = { 0 };
+    int rc;
+
+    /* A checkpoint of 4,000 pages (16 MB) takes some 20 ms of one write in a thousand. */
+    do
+        rc = conn_open(&s->writer, s->path, "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;"
+                       "PRAGMA wal_autocheckpoint=4000; PRAGMA journal_size_limit=67108864;"
+                       "PRAGMA cache_size=-8192; PRAGMA foreign_keys=0; PRAGMA temp_store=MEMORY;"
+                       "CREATE TABLE IF NOT EXISTS schema (module TEXT PRIMARY KEY,"
+                       "  version INTEGER) WITHOUT ROWID", &why);
+    while (is_full(rc, &why) && store_room_give(&s->room, 0));
+    if (rc < 0) {
+        *err = why;
+        return err_add(err, "%s", s->path);
+    }
+    store_room_log(s->log);
+    store_room_take(&s->room);
+    return 0;
+}
+
 int store_open(const char *dir, struct store **out, struct err *err)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, set_up);
 
     struct store *s = calloc(1, sizeof *s);
-    OWN_BUF path = BUF_INIT;
-    buf_printf(&path, "%s/muster.db", dir);
-    if (!s || !(s->path = buf_take(&path)) || pthread_key_create(&s->mine, reader_ends) != 0) {
-        if (s)
+    if (!s || asprintf(&s->path, "%s/muster.db", dir) < 0 ||
+        asprintf(&s->log, "%s-wal", s->path) < 0 || pthread_key_create(&s->mine, reader_ends) != 0) {
+        if (s) {
             free(s->path);
+            free(s->log);
+        }
         free(s);
         return err_set(err, ERR_NOMEM, "no memory for the database");
     }
     pthread_mutex_init(&s->lock, NULL);
     s->last = &s->first;
-    s->reserve = -1;
-    if (check_lost(dir, s->path, err) < 0) {
+    store_room_open(&s->room, dir);
+    if (check_lost(dir, s->path, err) < 0 || open_writer(s, err) < 0) {
         store_free(s);
         return -(int)err->code;
     }
-    /* A checkpoint of 4,000 pages (16 MB) takes some 20 ms of one write in a thousand. */
-    if (conn_open(&s->writer, s->path, "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;"
-                  "PRAGMA wal_autocheckpoint=4000; PRAGMA journal_size_limit=67108864;"
-                  "PRAGMA cache_size=-8192; PRAGMA foreign_keys=0;"
-                  "CREATE TABLE IF NOT EXISTS schema (module TEXT PRIMARY KEY, version INTEGER) "
-                  "WITHOUT ROWID", err) < 0) {
-        err_add(err, "%s", s->path);
-        store_free(s);
-        return -(int)err->code;
-    }
-    buf_printf(&path, "%s/reserve", dir);
-    if (path.data && (s->reserve = open(path.data, O_RDWR | O_CREAT | O_CLOEXEC, 0600)) >= 0)
-        take_reserve(s);
     *out = s;
     return 0;
 }
@@ -393,11 +401,14 @@ void store_free(struct store *s)
         conn_close(c);
         free(c);
     }
+    const bool opened = s->writer.db != NULL;
     conn_close(&s->writer);     /* the last one out empties the log into the file */
-    if (s->reserve >= 0)
-        close(s->reserve);
+    if (opened)
+        store_room_log(s->log);
+    store_room_close(&s->room);
     pthread_mutex_destroy(&s->lock);
     free(s->path);
+    free(s->log);
     free(s);
 }
 
@@ -430,18 +441,47 @@ static void grant(sqlite3 *db, struct wish *w)
     }
 }
 
+/* Before the commit: what is in the log must fit into the file, or it could never be emptied. */
+static int need_pages(sqlite3 *db, const struct wish *begun, struct err *err)
+{
+    sqlite3_stmt *st = store_sql(db, "PRAGMA page_count", err);
+    bool last = true;
+
+    if (!st || store_step(st, err) < 0)
+        return -(int)err->code;
+    const sqlite3_int64 pages = sqlite3_column_int64(st, 0);
+    sqlite3_reset(st);
+    for (const struct wish *w = begun; w; w = w->next)
+        last = last && (w->last || w->rc < 0);
+    return store_room_pages(db, pages, last) ? 0 : err_set(err, ERR_IO, FULL_DISK);
+}
+
+/* Empties the log, so that it begins again in the blocks that it has. Readers of it are waited for;
+ * those who come read the file. */
+static void note_room(struct store *s, bool full)
+{
+    s->full = full;
+    if (!full)
+        return;
+    sqlite3_busy_timeout(s->writer.db, FULL_WAIT_MS);
+    sqlite3_wal_checkpoint_v2(s->writer.db, NULL, SQLITE_CHECKPOINT_RESTART, NULL, NULL);
+    sqlite3_busy_timeout(s->writer.db, BUSY_MS);
+}
+
 /* One transaction for all of a list. */
 static void grant_all(struct store *s, struct wish *first)
 {
     sqlite3 *db = s->writer.db;
     struct err err = { 0 };
     struct wish *begun = first;         /* of the transaction that is open */
+    bool full = false;
 
     conn_enter(&s->writer);
     store_point("store.begin");
     for (struct wish *w = first; w; w = w->next) {
         if (sqlite3_get_autocommit(db) && store_run(db, &err, "BEGIN IMMEDIATE", "") < 0) {
             fail_from(w, NULL, &err);
+            note_room(s, is_full(-(int)err.code, &err));
             conn_leave(&s->writer);
             return;
         }
@@ -449,29 +489,34 @@ static void grant_all(struct store *s, struct wish *first)
         if (sqlite3_get_autocommit(db)) {
             if (w->rc >= 0)
                 w->rc = err_set(w->err, ERR_IO, FULL_DISK);
+            full = true;
             fail_from(begun, w, w->err);
             begun = w->next;
         }
     }
     store_point("store.commit");
-    if (!sqlite3_get_autocommit(db) && store_run(db, &err, "COMMIT", "") < 0) {
+    if (!sqlite3_get_autocommit(db) &&
+        (need_pages(db, begun, &err) < 0 || store_run(db, &err, "COMMIT", "") < 0)) {
         struct err ignore;
         fail_from(begun, NULL, &err);
+        full = full || is_full(-(int)err.code, &err);
         if (!sqlite3_get_autocommit(db))
             store_run(db, &ignore, "ROLLBACK", "");
     } else {
         s->commits++;
     }
+    note_room(s, full);
     store_point("store.committed");
     conn_leave(&s->writer);
 }
 
-/* Under the lock: takes wishes off the list and runs them. */
+/* Under the lock: takes wishes off the list and runs them. On a full disk ordinary ones and last ones
+ * do not share a transaction: those would fail these. */
 static void serve_some(struct store *s)
 {
     struct wish *batch = s->first, **end = &s->first;
 
-    for (int n = 0; n < BATCH_MAX && *end; n++)
+    for (int n = 0; n < BATCH_MAX && *end && !(s->full && (*end)->last != batch->last); n++)
         end = &(*end)->next;
     s->first = *end;
     *end = NULL;
@@ -487,10 +532,11 @@ static void serve_some(struct store *s)
     }
 }
 
-int store_write(struct store *s, int (*fn)(sqlite3 *db, void *arg, struct err *err), void *arg,
-                struct err *err)
+static int write_once(struct store *s, int (*fn)(sqlite3 *db, void *arg, struct err *err), void *arg,
+                      bool last, struct err *err)
 {
-    struct wish w = { .fn = fn, .arg = arg, .err = err, .told = PTHREAD_COND_INITIALIZER };
+    struct wish w = { .fn = fn, .arg = arg, .err = err, .last = last,
+                      .told = PTHREAD_COND_INITIALIZER };
 
     pthread_mutex_lock(&s->lock);
     *s->last = &w;
@@ -507,27 +553,46 @@ int store_write(struct store *s, int (*fn)(sqlite3 *db, void *arg, struct err *e
     }
     pthread_mutex_unlock(&s->lock);
     pthread_cond_destroy(&w.told);
-    if (w.rc >= 0 && s->reserve >= 0 && s->reserved < RESERVE_BYTES)
-        take_reserve(s);
     return w.rc < 0 ? w.rc : 0;
 }
 
-void store_release(struct store *s)
+int store_write(struct store *s, int (*fn)(sqlite3 *db, void *arg, struct err *err), void *arg,
+                struct err *err)
 {
-    if (s->reserve >= 0 && ftruncate(s->reserve, 0) == 0)
-        s->reserved = 0;
+    int rc = write_once(s, fn, arg, false, err);
+
+    if (rc == 0)
+        store_reclaim(s);
+    return rc;
 }
 
 int store_write_last(struct store *s, int (*fn)(sqlite3 *db, void *arg, struct err *err),
                      void *arg, struct err *err)
 {
-    int rc = store_write(s, fn, arg, err);
+    struct err why = { 0 };
+    int rc = write_once(s, fn, arg, true, &why);
 
-    if (rc == -ERR_IO && !strcmp(err->text, FULL_DISK) && s->reserved) {
-        store_release(s);
-        rc = store_write(s, fn, arg, err);
-    }
+    /* First in the room that the log and the file have; then from the reserve, step by step. */
+    if (is_full(rc, &why))
+        rc = write_once(s, fn, arg, true, &why);
+    while (is_full(rc, &why) && store_room_give(&s->room, ROOM_START))
+        rc = write_once(s, fn, arg, true, &why);
+    if (rc == 0)
+        store_reclaim(s);
+    else
+        *err = why;
     return rc;
+}
+
+void store_reclaim(struct store *s)
+{
+    if (s && s->room.held < ROOM_RESERVE)
+        store_room_take(&s->room);
+}
+
+bool store_release(struct store *s)
+{
+    return store_room_give(&s->room, 0);
 }
 
 /* ------------------------------------------------------------ reading */
@@ -638,7 +703,8 @@ int store_schema(struct store *s, const char *module, const char *const *schema,
 {
     struct migration m = { module, schema };
 
-    return store_write(s, migrate, &m, err);
+    /* On a full disk, too: it changes nothing then, unless the program is a newer one. */
+    return store_write_last(s, migrate, &m, err);
 }
 
 static int sync_and_rename(const char *from, const char *to, struct err *err)

@@ -16,6 +16,7 @@
 #define MUSTER_SERVER_STORE_H
 
 #include <sqlite3.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/err.h"
@@ -37,13 +38,16 @@ int store_schema(struct store *s, const char *module, const char *const *schema,
 int store_write(struct store *s, int (*fn)(sqlite3 *db, void *arg, struct err *err), void *arg,
                 struct err *err);
 
-/* The same for what must be possible on a full disk: to record how a job ended, to cancel, to delete.
- * When there is no room it gives up what the store keeps in reserve (DIR/reserve) and runs fn once
- * more; the reserve is taken again as soon as there is room. */
+/* The same for what must be possible on a full disk: to record how a job ended, to cancel, to delete,
+ * to log in. It uses the room that the store keeps from before (server/store_room.h), and may run fn
+ * more than once: each time but the last one is undone. */
 int store_write_last(struct store *s, int (*fn)(sqlite3 *db, void *arg, struct err *err),
                      void *arg, struct err *err);
-/* Gives the reserve up, for a file that has to be written; the next write takes it again. */
-void store_release(struct store *s);
+/* Gives up a step of the reserve, for a file that has to be written. False: nothing is left. */
+bool store_release(struct store *s);
+/* Takes the reserve again as far as there is room: after files were removed. Each write does. NULL is
+ * fine. */
+void store_reclaim(struct store *s);
 
 /* Runs fn on this thread's read connection, in one snapshot. */
 int store_read(struct store *s, int (*fn)(sqlite3 *db, void *arg, struct err *err), void *arg,

@@ -179,16 +179,28 @@ int volumes_path(struct server *s, const char *project, const char *name, char *
                ? 0 : err_set(err, ERR_INVALID, "%s: the path is too long", name);
 }
 
+/* A second name of its lock: that needs neither a block nor an inode, which a full disk has not. */
+static int mark_deleted(const char *dir, struct err *err)
+{
+    char lock[PATH_MAX + 16], mark[PATH_MAX + 16];
+
+    snprintf(lock, sizeof lock, "%s/lock", dir);
+    snprintf(mark, sizeof mark, "%s/deleted", dir);
+    if (link(lock, mark) < 0 && errno != EEXIST)
+        return err_set(err, ERR_IO, "%s: %s", mark, strerror(errno));
+    return sync_dir(dir, err);
+}
+
 int volumes_delete(struct server *s, const char *project, const char *name, struct err *err)
 {
-    char dir[PATH_MAX], mark[PATH_MAX];
+    char dir[PATH_MAX];
     OWN_JSON json_t *doc = NULL;
 
     if (volumes_get(s, project, name, &doc, err) < 0 ||
-        path_of(s, project, name, "", dir, err) < 0 ||
-        path_of(s, project, name, "deleted", mark, err) < 0 || files_write(mark, "", 0, err) < 0)
+        path_of(s, project, name, "", dir, err) < 0 || mark_deleted(dir, err) < 0)
         return -(int)err->code;
     remove_now(dir);
+    store_reclaim(s->store);
     return 0;
 }
 

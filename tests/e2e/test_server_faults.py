@@ -275,13 +275,13 @@ def test_uploads_and_logs_leave_room_to_delete_them(muster, small_disk):
     with Server(muster, small_disk / "data") as server:
         muster("storage", "mb", "gs://bkt", env=server.env)
         one = small_disk.parent / "one"
-        one.write_bytes(os.urandom(1 << 20))
-        for i in range(9):
-            done = muster("storage", "cp", one, f"gs://bkt/{i}/{'x' * i}", env=server.env, check=False)
-            one.write_bytes(os.urandom(1 << 20))
-            if done.returncode:
-                break
-        assert i < 8 and "the disk is full" in done.stderr
+        for size in (1 << 20, 1 << 17):         # until not even a small one fits
+            for i in range(9):
+                one.write_bytes(os.urandom(size))
+                done = muster("storage", "cp", one, f"gs://bkt/{size}/{i}", env=server.env, check=False)
+                if done.returncode:
+                    break
+            assert done.returncode and "the disk is full" in done.stderr
         loud = {**JOB, "command": ["sh", "-c", "head -c 6000000 /dev/urandom | base64"]}
         assert submit(server, "loud", loud, set())[0] == 201
         job = wait_for(server, "loud")

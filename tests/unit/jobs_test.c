@@ -389,7 +389,7 @@ static int many(sqlite3 *db, void *arg, struct err *err)
         "WITH RECURSIVE n(i) AS (SELECT 2 UNION ALL SELECT i + 1 FROM n WHERE i < 50000) "
         "INSERT INTO jobs SELECT i, project, 'a' || i, kind, state, live, priority, attempt, "
         "retries, min, max, now, cpu, memory, gpu, 1.5, started, ended, retry_at, reason, "
-        "labels, processes, removed FROM n, jobs WHERE id = 1", "") < 0 ? -(int)err->code : 0;
+        "labels, user, processes, removed FROM n, jobs WHERE id = 1", "") < 0 ? -(int)err->code : 0;
 }
 
 static double list_ms(struct fixture *f, struct jobs_query q)
