@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/text.h"
+
 static const struct {
     int http, exit;
 } codes[] = {
@@ -14,11 +16,15 @@ static const struct {
 #undef X
 };
 
-/* A text that did not fit ends in "..." so that nobody takes it for whole. */
-static void mark_cut(char *text, size_t size, int wanted)
+/* A text that did not fit ends in "..." so that nobody takes it for whole. An error is printed, logged
+ * and stored with a job: no token goes that way. */
+static void finish(char *text, size_t size, int wanted)
 {
-    if (wanted >= (int)size)
+    const bool cut = wanted >= (int)size;
+
+    if (cut)
         memcpy(text + size - 4, "...", 4);
+    text_hide_tokens(text, cut);
 }
 
 int err_set(struct err *e, enum err_code code, const char *fmt, ...)
@@ -28,7 +34,7 @@ int err_set(struct err *e, enum err_code code, const char *fmt, ...)
     va_start(ap, fmt);
     int n = vsnprintf(e->text, sizeof e->text, fmt, ap);
     va_end(ap);
-    mark_cut(e->text, sizeof e->text, n);
+    finish(e->text, sizeof e->text, n);
     e->code = code;
     return -(int)code;
 }
@@ -43,7 +49,7 @@ int err_add(struct err *e, const char *fmt, ...)
     vsnprintf(outer, sizeof outer, fmt, ap);
     va_end(ap);
     int n = snprintf(e->text, sizeof e->text, "%s: %s", outer, inner);
-    mark_cut(e->text, sizeof e->text, n);
+    finish(e->text, sizeof e->text, n);
     return -(int)e->code;
 }
 

@@ -2,14 +2,18 @@
 #include "base/log.h"
 
 #include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/own.h"
+#include "base/text.h"
 
 static enum log_format log_as = LOG_TEXT;
 static enum log_level log_most = LEVEL_INFO;
+static char hidden[128];
 static const char *const names[] = { "error", "warn", "info", "debug" };
 
 void log_open(enum log_format format, enum log_level most)
@@ -41,6 +45,21 @@ static void add_text(struct buf *line, double t, const char *level, const char *
     }
 }
 
+void log_hide(const char *secret)
+{
+    snprintf(hidden, sizeof hidden, "%s", secret);
+}
+
+static void hide(char *line)
+{
+    const size_t n = strlen(hidden);
+
+    for (char *at = line; n > 3 && (at = strstr(at, hidden));) {
+        memcpy(at, "***", 3);
+        memmove(at + 3, at + n, strlen(at + n) + 1);
+    }
+}
+
 void log_event(enum log_level level, const char *event, const char *fmt, ...)
 {
     const double now = clock_wall();
@@ -64,6 +83,11 @@ void log_event(enum log_level level, const char *event, const char *fmt, ...)
         add_text(&line, now, names[level], event, doc);
     }
     buf_text(&line, "\n");
+    if (!line.failed) {
+        text_hide_tokens(line.data, false);
+        hide(line.data);
+        line.n = strlen(line.data);
+    }
     if (!line.failed && write(STDERR_FILENO, line.data, line.n) < 0)
         return;                 /* there is nobody to tell */
 }

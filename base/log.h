@@ -19,6 +19,10 @@ void log_open(enum log_format format, enum log_level most);
 /* `fmt` is of json_pack and makes an object; "{}": nothing more to say. */
 void log_event(enum log_level level, const char *event, const char *fmt, ...);
 
+/* At the start: a token that no line may hold. Those that look like one (base/text.h) are never
+ * written. */
+void log_hide(const char *secret);
+
 /* Is this level written? For what is costly to gather. */
 int log_wants(enum log_level level);
 

@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -183,9 +184,11 @@ static bool prints_to_journal(void)
            st.st_dev == device && st.st_ino == inode;
 }
 
-static void greet(const char *what, const char *address, const char *data_dir, const char *token)
+/* The link is for a person who looks on, or for who asked by --detach. */
+static void greet(const char *what, const char *address, const char *data_dir, const char *token,
+                  bool asked)
 {
-    bool kept = prints_to_journal();
+    const bool kept = prints_to_journal() || !(asked || isatty(STDOUT_FILENO));
 
     printf(
         "%s at %s, data in %s\n"
@@ -220,7 +223,7 @@ static int greet_running(const char *dir, const struct args *a, struct err *err)
         files_read(path, 4096, &token, NULL, &ignored) < 0)
         return -(int)err->code;
     token[strcspn(token, "\n")] = 0;
-    greet(what, address, dir, token);
+    greet(what, address, dir, token, true);
     return 0;
 }
 
@@ -293,8 +296,12 @@ static int serve(const struct args *a, const struct server_config *config, int w
 
     take_signals(&signals);
     int rc = server_start(&s, config, protocols, err);
+    /* Tokens are in its memory: no core file holds them, and no other process of the same user reads
+     * them from there. Not before the start, which tries whether a sandbox can be made: that is a fork
+     * of this process, which must own its files in /proc. */
+    prctl(PR_SET_DUMPABLE, 0);
     if (rc == 0)
-        greet("muster " MUSTER_VERSION, s.address, s.data_dir, auth_root_token(s.auth));
+        greet("muster " MUSTER_VERSION, s.address, s.data_dir, auth_root_token(s.auth), a->detach);
     else if (!a->detach)
         return rc;
     if (a->detach &&

@@ -3,6 +3,7 @@ import hashlib
 import http.client
 import json
 import os
+import pty
 import shutil
 import signal
 import socket
@@ -22,7 +23,27 @@ def test_it_says_where_it_is_and_takes_it_back_at_the_end(server):
     assert server.call("GET", "/healthz", token="")[0] == 200
     assert server.stop() == 0
     assert not (server.data_dir / "server.json").exists()
-    assert f"{doc['address']}/#token=" in server.said()
+    assert doc["address"] in server.said() and server.token not in server.said()
+
+
+def test_the_link_with_the_token_is_for_a_terminal_or_who_asks(muster, tmp_path):
+    """Elsewhere it would stay, in a file that others read."""
+    ours, theirs = pty.openpty()
+    args = [muster.path, "serve", "--port", "0", "--data-dir", tmp_path / "data"]
+    process = subprocess.Popen(args, stdout=theirs, stderr=subprocess.DEVNULL)
+    try:
+        shown = b""
+        while b"stop" not in shown:
+            shown += os.read(ours, 4096)
+        token = (tmp_path / "data/token").read_text().strip()
+        assert f"/#token={token}".encode() in shown
+        done = subprocess.run([*args, "--detach"], capture_output=True, text=True, check=True)
+        assert f"/#token={token}" in done.stdout
+    finally:
+        process.terminate()
+        process.wait()
+        os.close(ours)
+        os.close(theirs)
 
 
 def test_what_it_keeps_is_for_its_owner_alone(server):
