@@ -1,4 +1,4 @@
-/* The one door to the server: nothing else calls fetch. */
+/* The one door to the server: nothing else calls fetch, or knows the session. */
 
 export interface Workers { min: number; max: number; now: number }
 
@@ -64,15 +64,42 @@ export class ApiError extends Error {
   constructor(public status: number, message: string) { super(message); }
 }
 
-async function call(method: string, path: string, body?: BodyInit, type?: string): Promise<any> {
-  const headers: Record<string, string> = method === 'GET' ? {} : { 'X-Muster': '1' };
-  if (type) headers['Content-Type'] = type;
+/* The session is kept in the storage of this origin, which is scheme, host and port, and sent as a
+   header: no other page has it, and the browser sends it nowhere by itself. */
+const KEY = 'muster.session';
+let held = '';                  // for a browser that has no storage
+const session = {
+  get: () => { try { return localStorage.getItem(KEY) ?? held; } catch { return held; } },
+  set: (to: string) => {
+    held = to;
+    try { if (to) localStorage.setItem(KEY, to); else localStorage.removeItem(KEY); } catch { /* held */ }
+  },
+};
+
+interface Sent { method?: string; body?: BodyInit; headers?: Record<string, string>; signal?: AbortSignal }
+
+async function open(path: string, sent: Sent = {}): Promise<Response> {
+  const own = session.get(), headers = { ...sent.headers };
+  if (own) headers.Authorization = `Bearer ${own}`;
   let answer: Response;
   try {
-    answer = await fetch(path, { method, headers, body, credentials: 'same-origin' });
+    answer = await fetch(path, { ...sent, headers, credentials: 'omit', referrerPolicy: 'no-referrer' });
   } catch {
     throw new ApiError(0, 'The server does not answer.');
   }
+  if (answer.status === 401 && session.get() === own) session.set('');
+  return answer;
+}
+
+/* The same; what is not answered by 2xx is an error. */
+async function good(path: string, sent: Sent = {}): Promise<Response> {
+  const answer = await open(path, sent);
+  if (!answer.ok) throw new ApiError(answer.status, answer.statusText);
+  return answer;
+}
+
+async function call(method: string, path: string, body?: BodyInit, type?: string): Promise<any> {
+  const answer = await open(path, { method, body, headers: type ? { 'Content-Type': type } : {} });
   const text = await answer.text();
   let doc: any = null;
   try { doc = text ? JSON.parse(text) : null; } catch { /* said below */ }
@@ -81,11 +108,7 @@ async function call(method: string, path: string, body?: BodyInit, type?: string
   throw new ApiError(answer.status, typeof said === 'string' && said ? said : answer.statusText);
 }
 
-async function words(path: string): Promise<string> {
-  const answer = await fetch(path, { credentials: 'same-origin' });
-  if (!answer.ok) throw new ApiError(answer.status, answer.statusText);
-  return answer.text();
-}
+const words = (path: string) => good(path).then((a) => a.text());
 
 const get = (path: string) => call('GET', path);
 const post = (path: string, doc: object = {}) =>
@@ -186,8 +209,15 @@ export const api = {
   makeExperiment: (name: string) => post('/api/experiments', { name }) as Promise<Experiment>,
   experimentDo: (project: string, id: string, what: string) => post(`${experimentPath(project, id)}/${what}`),
   removeExperiment: (project: string, id: string) => call('DELETE', experimentPath(project, id)),
-  login: (token: string) => post('/login', { token }),
-  logout: () => post('/logout'),
+  login: async (token: string) => {
+    const made = await post('/login', { token });
+    if (session.get()) await post('/logout').catch(() => undefined);
+    session.set(made.session);
+  },
+  logout: async () => {
+    await post('/logout').catch(() => undefined);
+    session.set('');
+  },
   machine: () => get('/api/machine'),
   buckets: (project: string) =>
     get(`/storage/v1/b${query({ project })}`) as Promise<{ items?: Bucket[] }>,
@@ -201,7 +231,7 @@ export const api = {
   remove: (bucket: string, name: string) => call('DELETE', objectPath(bucket, name)),
   /* Bytes of an object; fewer where it ends. */
   part: async (url: string, from: number, bytes: number) => {
-    const answer = await fetch(url, { headers: { Range: `bytes=${from}-${from + bytes - 1}` }, credentials: 'same-origin' });
+    const answer = await open(url, { headers: { Range: `bytes=${from}-${from + bytes - 1}` } });
     if (answer.status === 416) return new Uint8Array();
     if (!answer.ok) throw new ApiError(answer.status, answer.statusText);
     return new Uint8Array(await answer.arrayBuffer());
@@ -209,23 +239,72 @@ export const api = {
   mediaUrl: (bucket: string, name: string) =>
     `/download/storage/v1/b/${enc(bucket)}/o/${enc(name)}?alt=media`,
   /* The first bytes of something, as text. */
-  head: async (url: string, bytes: number) => {
-    const answer = await fetch(url, { headers: { Range: `bytes=0-${bytes - 1}` }, credentials: 'same-origin' });
-    if (!answer.ok) throw new ApiError(answer.status, answer.statusText);
-    return answer.text();
-  },
-  blob: async (url: string) => {
-    const answer = await fetch(url, { credentials: 'same-origin' });
-    if (!answer.ok) throw new ApiError(answer.status, answer.statusText);
-    return answer.blob();
+  head: (url: string, bytes: number) =>
+    good(url, { headers: { Range: `bytes=0-${bytes - 1}` } }).then((a) => a.text()),
+  blob: (url: string) => good(url).then((a) => a.blob()),
+  /* The address for a frame, a picture or a download, which the browser fetches without our header: good
+     for a minute, for this address alone. */
+  ticketed: async (url: string): Promise<string> => {
+    const at = new URL(url, location.origin), target = at.pathname + at.search;
+    const { ticket } = await post('/api/tickets', { target });
+    return `${target}${at.search ? '&' : '?'}ticket=${ticket}`;
   },
 };
 
-/* Server-sent events; the browser connects again by itself. Returns how to stop. */
-export function follow(url: string, each: (doc: any) => void, broken?: () => void): () => void {
-  const source = new EventSource(url);
-  source.onmessage = (e) => each(JSON.parse(e.data));
-  source.addEventListener('end', () => source.close());
-  if (broken) source.onerror = broken;
-  return () => source.close();
+export async function download(url: string, name: string) {
+  const link = document.createElement('a');
+  link.href = await api.ticketed(url);
+  link.download = name;
+  link.click();
+}
+
+const AGAIN_MS = 1000;
+
+/* One connection of server-sent events, to its end. */
+async function events(url: string, last: string, signal: AbortSignal,
+                      each: (kind: string, data: string, id: string) => void) {
+  const headers: Record<string, string> = { Accept: 'text/event-stream' };
+  if (last) headers['Last-Event-ID'] = last;
+  const answer = await good(url, { headers, signal });
+  const reader = answer.body!.pipeThrough(new TextDecoderStream()).getReader();
+  for (let text = '';;) {
+    const { value, done } = await reader.read();
+    if (done) return;
+    const parts = (text + value).split('\n\n');
+    text = parts.pop()!;
+    for (const part of parts) {
+      let kind = 'message', id = '';
+      const data: string[] = [];
+      for (const line of part.split('\n')) {
+        const [, name, rest] = /^([^:]*):? ?(.*)$/.exec(line)!;
+        if (name === 'data') data.push(rest);
+        else if (name === 'event') kind = rest;
+        else if (name === 'id') id = rest;
+      }
+      if (data.length) each(kind, data.join('\n'), id);
+    }
+  }
+}
+
+/* Server-sent events, connected again where they broke off. Returns how to stop. */
+export function follow(url: string, each: (doc: any) => void): () => void {
+  const stop = new AbortController();
+  let last = '', ended = false;
+  const run = async () => {
+    while (!ended && !stop.signal.aborted) {
+      try {
+        await events(url, last, stop.signal, (kind, data, id) => {
+          last = id || last;
+          if (kind === 'end') ended = true;
+          else if (!ended && !stop.signal.aborted) each(JSON.parse(data));
+        });
+      } catch (e) {
+        const status = e instanceof ApiError ? e.status : 0;
+        if (status >= 400 && status < 500) return;      // the page says why, where it matters
+      }
+      if (!ended) await new Promise((done) => setTimeout(done, AGAIN_MS));
+    }
+  };
+  run();
+  return () => stop.abort();
 }

@@ -57,7 +57,7 @@ function Help({ close }: { close: () => void }) {
 }
 
 /* The link that `muster serve` prints has a token after its #. It leaves the address and the history
-   before anything else happens; what the browser keeps is a session of its own. */
+   before anything else happens; what the page keeps is a session of its own. */
 async function enter() {
   const link = /^#token=(\w+)$/.exec(location.hash);
   if (!link) return;
@@ -66,7 +66,7 @@ async function enter() {
 }
 
 async function leave() {
-  await api.logout().catch(() => undefined);
+  await api.logout();
   location.reload();
 }
 

@@ -5,7 +5,7 @@ import { api, Artifact } from './api';
 import { parseCsv } from './buckets';
 import { Markdown } from './markdown';
 import { members } from './tar';
-import { bytes, Empty, Trouble, useLoaded } from './view';
+import { bytes, Download, Empty, Trouble, useLoaded } from './view';
 
 const HEAD_BYTES = 256 * 1024, PICTURE_MAX = 8 << 20, ROWS = 51, MEMBERS = 200;
 
@@ -120,6 +120,12 @@ function Picture({ url, name }: { url: string; name: string }) {
   return <><Trouble error={error} />{value && <img src={value} alt={name} />}</>;
 }
 
+/* A page that a step made: in a frame without scripts and of no origin. */
+function Page({ url, name }: { url: string; name: string }) {
+  const { value, error } = useLoaded(() => api.ticketed(url), [url]);
+  return <><Trouble error={error} />{value && <iframe class="frame" sandbox="" src={value} title={name} />}</>;
+}
+
 function json(text: string): any {
   try { return JSON.parse(text); } catch { return null; }
 }
@@ -134,7 +140,7 @@ function look(art: Artifact, name: string, at: Place, head: string): ComponentCh
   const url = api.artifactUrl(at.project, at.run, at.node, name), type = art.type ?? '';
   const file = `${name} ${art.uri}`, doc = head.startsWith('{') ? json(head) : null;
   if (/HTML/.test(type) || /\.html?$/i.test(file) || /^\s*<(!doctype html|html|body|script)/i.test(head))
-    return <iframe class="frame" sandbox="" src={api.pageUrl(at.project, at.run, at.node, name)} title={name} />;
+    return <Page url={api.pageUrl(at.project, at.run, at.node, name)} name={name} />;
   if (Array.isArray(doc?.outputs) && doc.outputs.every((o: any) => o.type))
     return doc.outputs.map((o: any) => <Output output={o} />);
   if (Array.isArray(doc?.metrics))
@@ -177,7 +183,7 @@ export function ArtifactView({ name, art, at }: { name: string; art: Artifact; a
     <header class="bar"><h3>{name}</h3>
       <span class="faint">{(art.type ?? '').replace('system.', '')} {bytes(art.size ?? 0)}
       {art.dir ? ', a directory' : ''}</span>
-      <a class="right" href={url} download={art.dir ? `${name}.tar` : name}>Download</a></header>
+      <Download of="link right" url={url} name={art.dir ? `${name}.tar` : name}>Download</Download></header>
     {scalars.length > 0 && <table class="list"><tbody>{scalars.map(([k, v]) =>
       <tr><td>{k}</td><td class="num">{String(v)}</td></tr>)}</tbody></table>}
     <Classifier metadata={art.metadata} />

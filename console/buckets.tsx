@@ -1,7 +1,7 @@
 /* Buckets: browse, upload, download, look at tables and pictures. */
 import { useState } from 'preact/hooks';
 import { api, StoredObject } from './api';
-import { bytes, Empty, Rows, Trouble, useLoaded } from './view';
+import { bytes, Download, Empty, Rows, Trouble, useLoaded } from './view';
 
 const PROJECT = 'default';
 const HEAD_BYTES = 64 * 1024;
@@ -54,14 +54,15 @@ function Preview({ bucket, name, type }: { bucket: string; name: string; type: s
   const text = /^text\/|json|yaml/.test(type) || /\.(csv|txt|jsonl?|ya?ml|md|log|py)$/i.test(name);
   const { value, error } = useLoaded(() => text && !image ? api.head(url, HEAD_BYTES) : Promise.resolve(''), [url]);
   let what = <Empty>No preview for {type || 'this'}.</Empty>;
-  if (image) what = <img src={url} alt={name} />;
+  const { value: picture } = useLoaded(() => image ? api.ticketed(url) : Promise.resolve(''), [url]);
+  if (image) what = picture ? <img src={picture} alt={name} /> : <Empty>…</Empty>;
   else if (/\.csv$/i.test(name) && value) {
     const [head, ...rows] = parseCsv(value, 51);
     what = <div class="scroll"><table class="list csv"><thead><tr>{(head ?? []).map((c) => <th>{c}</th>)}</tr></thead>
       <tbody>{rows.map((r) => <tr>{r.map((c) => <td>{c}</td>)}</tr>)}</tbody></table></div>;
   } else if (text) what = <pre>{value}</pre>;
   return <section class="preview"><header class="bar"><h2>{name}</h2>
-    <a class="button" href={url} download={name.split('/').pop()}>Download</a></header>
+    <Download of="" url={url} name={name.split('/').pop()!}>Download</Download></header>
     <Trouble error={error} />{what}</section>;
 }
 
@@ -95,7 +96,7 @@ export function Bucket({ bucket, path }: { bucket: string; path: string }) {
       {(value?.prefixes ?? []).map((p) => <tr key={p}><td><a data-row href={link(bucket, p)}>{p.slice(path.length)}</a></td>
         <td></td><td></td></tr>)}
       {(value?.items ?? []).map((o) => <tr key={o.name}>
-        <td><a data-row href={api.mediaUrl(bucket, o.name)} onClick={(e) => { e.preventDefault(); setShown(o); }}>
+        <td><a data-row href={link(bucket, path)} onClick={(e) => { e.preventDefault(); setShown(o); }}>
           {o.name.slice(path.length)}</a></td>
         <td class="num">{bytes(Number(o.size))}</td>
         <td class="num"><button class="quiet" aria-label={`delete ${o.name}`} onClick={() => remove(o)}>×</button></td></tr>)}

@@ -3,7 +3,7 @@ import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
 import { api, follow, Job, JobEvent, LogLine } from './api';
 import { lasted } from './jobs';
 import { Plot } from './plot';
-import { bytes, clock, Empty, span, State, Trouble, useLoaded } from './view';
+import { bytes, clock, Download, Empty, span, State, Trouble, useLoaded } from './view';
 
 const ENDED = ['succeeded', 'failed', 'cancelled'];
 const LINES_MAX = 5000;         // older ones leave the page, not the server
@@ -68,8 +68,8 @@ export function Log({ job }: { job: { project: string; name: string } }) {
       <h2>Log</h2>
       <input type="search" placeholder="Search the log" aria-label="Search the log" value={search}
              onInput={(e) => setSearch(e.currentTarget.value)} />
-      <a class="right" download={`${job.name}.log`}
-         href={api.logUrl(job.project, job.name, { format: 'text' })}>whole log</a>
+      <Download of="link right" name={`${job.name}.log`}
+                url={api.logUrl(job.project, job.name, { format: 'text' })}>whole log</Download>
     </header>
     <pre class="log" ref={box} onScroll={scrolled} tabIndex={0}>
       {lines.map((l) => <div class={`line ${l.stream}`}><time>{clock(l.t)}</time>{l.text}</div>)}
@@ -96,7 +96,8 @@ function Files({ job }: { job: Job }) {
     <details open={value.files.length < 20}>
       <summary><h2>Files ({value.files.length})</h2></summary>
       <table class="list"><tbody>{value.files.map((f) => <tr>
-        <td><a href={api.fileUrl(job.project, job.name, f.path)}>{f.path}</a></td>
+        <td><Download url={api.fileUrl(job.project, job.name, f.path)} name={f.path.split('/').pop()!}>
+          {f.path}</Download></td>
         <td class="num">{bytes(f.size)}</td><td class="num wide">{clock(f.changed)}</td>
       </tr>)}</tbody></table>
     </details>

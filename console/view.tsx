@@ -1,7 +1,7 @@
 /* What the pages share: loading, times, states, the table that keys move in. */
 import { ComponentChildren } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
-import { ApiError } from './api';
+import { ApiError, download } from './api';
 
 /* Loads now, when `deps` change, and every `every` ms while the page is looked at. */
 export function useLoaded<T>(load: () => Promise<T>, deps: any[], every = 0) {
@@ -26,6 +26,14 @@ export function Trouble({ error }: { error: ApiError | null }) {
     {error.status === 401 || error.status === 403
       ? 'Not logged in: open the link that `muster serve` printed.' : error.message}
   </p>;
+}
+
+/* Saves what is at `url` under this name. */
+export function Download({ url, name, of = 'link', children }:
+                         { url: string; name: string; of?: string; children: ComponentChildren }) {
+  const [error, setError] = useState<ApiError | null>(null);
+  const save = () => download(url, name).then(() => setError(null), setError);
+  return <><button type="button" class={of} onClick={save}>{children}</button><Trouble error={error} /></>;
 }
 
 export function Empty({ children }: { children: ComponentChildren }) {

@@ -12,6 +12,7 @@
 #include "server/objects.h"
 #include "server/queue.h"
 #include "server/server.h"
+#include "server/tickets.h"
 #include "server/volumes.h"
 
 void native_error(struct request *q, const struct err *err)
@@ -64,26 +65,20 @@ static int body_text(const json_t *doc, const char *key, bool need, const char *
 }
 
 /* The link's token comes after its '#', which a browser sends nowhere; the page takes it out of the
- * address and asks here. What the browser keeps is a session's, never the token. */
+ * address and asks here. What the page keeps, in the storage of its origin, is a session's, never the
+ * token; it comes back in the header "Authorization". */
 static int post_login(struct request *q, struct err *err)
 {
-    const bool tls = !strncmp(request_base(q), "https:", 6);
-    const char *token, *asked = request_header(q, "x-muster");
+    const char *token;
     char session[AUTH_TOKEN];
     OWN_JSON json_t *doc = NULL;
-    OWN_MEM char *cookie = NULL;
 
-    if (!asked || strcmp(asked, "1"))
-        return err_set(err, ERR_DENIED, "a log-in needs the header \"X-Muster: 1\"");
     if (request_json(q, &doc, err) < 0 || body_text(doc, "token", true, &token, err) < 0
         || auth_session_add(auth_of(q), token, session, err) < 0)
         return -(int)err->code;
-    if (asprintf(&cookie, "muster=%s; Path=/; Max-Age=%d; HttpOnly; SameSite=Strict%s", session,
-                 AUTH_SESSION_S, tls ? "; Secure" : "") < 0)
-        return err_set(err, ERR_NOMEM, "no memory for a cookie");
-    respond_header(q, "Set-Cookie", cookie);
     log_event(LEVEL_INFO, "session.began", "{}");
-    return respond_empty(q, 204);
+    return respond_json(q, 200, json_pack("{s:s, s:i}", "session", session, "seconds",
+                                          (int)AUTH_SESSION_S));
 }
 
 static int post_logout(struct request *q, struct err *err)
@@ -92,8 +87,21 @@ static int post_logout(struct request *q, struct err *err)
 
     if (session && auth_session_remove(auth_of(q), session, err) < 0)
         return -(int)err->code;
-    respond_header(q, "Set-Cookie", "muster=; Path=/; Max-Age=0; HttpOnly; SameSite=Strict");
     return respond_empty(q, 204);
+}
+
+/* {"target": "/path?query"}: for what a browser fetches without the page's headers. */
+static int post_ticket(struct request *q, struct err *err)
+{
+    const char *target;
+    char ticket[AUTH_TOKEN];
+    OWN_JSON json_t *doc = NULL;
+
+    if (request_json(q, &doc, err) < 0 || body_text(doc, "target", true, &target, err) < 0
+        || request_ticket(q, target, ticket, err) < 0)
+        return -(int)err->code;
+    return respond_json(q, 201, json_pack("{s:s, s:i}", "ticket", ticket, "seconds",
+                                          (int)TICKETS_S));
 }
 
 static int get_whoami(struct request *q, struct err *err)
@@ -347,6 +355,8 @@ static void add_http(struct buf *b, struct http *h)
     buf_printf(b, "muster_http_connections %lu\n", st.connections_open);
     add_metric(b, "http_connections_total", "counter", "Connections there have been.");
     buf_printf(b, "muster_http_connections_total %lu\n", st.connections_all);
+    add_metric(b, "http_dropped_total", "counter", "Connections closed to make room for new ones.");
+    buf_printf(b, "muster_http_dropped_total %lu\n", st.connections_dropped);
     add_metric(b, "http_streams", "gauge", "Logs and events that are being followed.");
     buf_printf(b, "muster_http_streams %lu\n", st.streams_open);
 }
@@ -377,9 +387,10 @@ static int get_metrics(struct request *q, struct err *err)
 }
 
 static const struct http_route routes[] = {
-    { "GET", "/healthz", HTTP_OPEN, get_health, NULL },
+    { "GET", "/healthz", HTTP_OPEN | HTTP_ALWAYS, get_health, NULL },
     { "POST", "/login", HTTP_OPEN | HTTP_WAITS, post_login, NULL },
     { "POST", "/logout", HTTP_WAITS, post_logout, NULL },
+    { "POST", "/api/tickets", 0, post_ticket, NULL },
     { "GET", "/metrics", HTTP_ROOT, get_metrics, NULL },
     { "GET", "/api/whoami", HTTP_JOB, get_whoami, NULL },
     { "GET", "/api/machine", 0, get_machine, NULL },

@@ -380,7 +380,6 @@ static int send_artifact(struct request *q, const char *type, struct err *err)
         return -(int)err->code;
     if (fstat(fd, &st) < 0)
         return err_set(err, ERR_IO, "cannot read the artifact: %s", strerror(errno));
-    respond_header(q, "X-Content-Type-Options", "nosniff");
     respond_file(q, 200, type, fd, 0, (uint64_t)st.st_size);
     fd = -1;
     return 0;
@@ -394,7 +393,7 @@ static int get_artifact(struct request *q, struct err *err)
 }
 
 /* As a page, for a frame of the console: it may have colours and pictures of its own, and that is
- * all. No script, no address but its own, no form, no cookie of ours. */
+ * all. No script, no address but its own, no form, nothing of our origin. */
 static int show_page(struct request *q, struct err *err)
 {
     respond_header(q, "Content-Security-Policy",

@@ -20,6 +20,7 @@
 
 #include "base/clock.h"
 #include "base/files.h"
+#include "base/log.h"
 #include "base/sha256.h"
 #include "base/text.h"
 #include "server/jobs_int.h"
@@ -34,6 +35,7 @@ static const char *const schema[] = {
     "INSERT INTO projects VALUES ('default', unixepoch());",
     "CREATE TABLE sessions (hash TEXT PRIMARY KEY, parent TEXT NOT NULL, expires REAL NOT NULL) "
     "WITHOUT ROWID;",
+    "DELETE FROM sessions;",    /* they were in a cookie, which every port of the host is sent */
     NULL
 };
 
@@ -59,7 +61,7 @@ static void spell(const char *prefix, const uint8_t bytes[40], char out[AUTH_TOK
     out[n] = 0;
 }
 
-static int make_token(const char *prefix, char out[AUTH_TOKEN], struct err *err)
+int auth_random(const char *prefix, char out[AUTH_TOKEN], struct err *err)
 {
     uint8_t bytes[40];
 
@@ -121,7 +123,7 @@ static int open_token_file(struct auth *a, struct err *err)
 
     if (access(a->file, F_OK) == 0)
         return read_token_file(a, err);
-    if (make_token("muster_", a->root, err) < 0)
+    if (auth_random("muster_", a->root, err) < 0)
         return -(int)err->code;
     if (asprintf(&fresh, "%s.new", a->file) < 0)
         return err_set(err, ERR_NOMEM, "no memory for a path");
@@ -314,6 +316,7 @@ int auth_new(struct server *s, struct auth **out, struct err *err)
         || store_schema(a->store, "auth", schema, err) < 0 || reload(a, err) < 0)
         return -(int)err->code;
     auth_values_seal(a);
+    log_hide(a->root);
     *out = TAKE(a);
     return 0;
 }
@@ -433,7 +436,7 @@ int auth_token_add(struct auth *a, const char *project, const char *label,
     if (text_has_control(label, false))
         return err_set(err, ERR_INVALID, "the label of a token is one line, without control "
                        "characters");
-    if (make_token("muster_", token, err) < 0)
+    if (auth_random("muster_", token, err) < 0)
         return -(int)err->code;
     sha256_hex_of(token, strlen(token), hash);
     if (store_write(a->store, add_token, &c, err) < 0 || reload(a, err) < 0)
@@ -492,7 +495,7 @@ int auth_session_add(struct auth *a, const char *token, char out_session[AUTH_TO
         return err_set(err, ERR_DENIED,
                        "this link's token is not known here (muster serve prints a "
                        "good one)");
-    if (make_token("web_", session, err) < 0)
+    if (auth_random("web_", session, err) < 0)
         return -(int)err->code;
     sha256_hex_of(session, strlen(session), hash);
     sha256_hex_of(token, strlen(token), parent);

@@ -7,8 +7,8 @@
  * A job has a token that follows from the server's own, so that one which outlives the server keeps
  * it; it is good until the job has ended, for the project's buckets and what is the job's own. A
  * browser has a session's, which log-in gives for a token, stored as SHA-256 alone; it ends with its
- * time, by log-out, or with the token that it was given for. The one is never taken for the other:
- * a session is good in a cookie alone, and nothing else is good there.
+ * time, by log-out, or with the token that it was given for. The one is never taken for the other: a
+ * session is good in the header "Authorization" alone, never in an address, and makes no further one.
  *
  * Values are kept in the database, which only its owner may read: secrets, which no answer ever
  * holds and which are encrypted there (server/vault.h), and config values, which may be read back.
@@ -37,6 +37,9 @@ int auth_new(struct server *s, struct auth **out, struct err *err);
 void auth_free(struct auth *a);
 OWN_DEFINE(auth)
 
+/* The prefix and 40 letters that nobody can guess. */
+int auth_random(const char *prefix, char out[AUTH_TOKEN], struct err *err);
+
 /* The server's own token, "muster_" and 40 letters. */
 const char *auth_root_token(const struct auth *a);
 const char *auth_token_file(const struct auth *a);
@@ -50,7 +53,7 @@ struct auth_who {
 };
 /* False: nobody has this token. How long it takes does not tell how much of it was right. */
 bool auth_check(struct auth *a, const char *token, struct auth_who *out);
-/* The same for what a browser has in its cookie. */
+/* The same for a browser's session. */
 bool auth_session_check(struct auth *a, const char *session, struct auth_who *out);
 /* Grows when a token is added or removed: what was checked before is to be checked again. */
 unsigned auth_epoch(struct auth *a);

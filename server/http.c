@@ -1,21 +1,20 @@
 /* server/http.c - the threads: loops that wait for sockets, a pool that waits for disks */
 #include "server/http.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <limits.h>
-#include <netinet/tcp.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "server/http_int.h"
+#include "server/tickets.h"
 
-enum { EVENTS = 64, STALL_MS = 50, POOL_IDLE_S = 10, STACK = 512 << 10 };
+enum { EVENTS = 64, STALL_MS = 50, POOL_IDLE_S = 10, STACK = 512 << 10,
+       FILES_RESERVE = 256 };
 
 const double http_bucket_s[HTTP_BUCKETS] = { 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01,
                                              0.05, 0.25, 1, 10, 1e300 };
@@ -124,113 +123,6 @@ void pool_give(struct http *h, struct conn *c)
     pthread_mutex_unlock(&h->pool_lock);
 }
 
-/* ------------------------------------------------------------ who is connected */
-
-static bool admit(struct http *h, const struct in6_addr *peer)
-{
-    bool ok = false;
-    int i = 0;
-
-    pthread_mutex_lock(&h->lock);
-    while (i < h->n_peers && memcmp(&h->peers[i].address, peer, sizeof *peer))
-        i++;
-    if (h->n_conns < h->config.connections && i == h->n_peers && h->n_peers == h->cap_peers) {
-        int cap = h->cap_peers ? 2 * h->cap_peers : 16;
-        struct peer *grown = realloc(h->peers, (size_t)cap * sizeof *grown);
-        if (grown) {
-            h->peers = grown;
-            h->cap_peers = cap;
-        }
-    }
-    if (h->n_conns < h->config.connections && i < h->cap_peers) {
-        if (i == h->n_peers)
-            h->peers[h->n_peers++] = (struct peer){ *peer, 0 };
-        ok = h->peers[i].n < h->config.per_host;
-        h->peers[i].n += ok;
-        h->n_conns += ok;
-    }
-    pthread_mutex_unlock(&h->lock);
-    return ok;
-}
-
-void http_conn_gone(struct http *h, const struct in6_addr *peer)
-{
-    pthread_mutex_lock(&h->lock);
-    for (int i = 0; i < h->n_peers; i++)
-        if (!memcmp(&h->peers[i].address, peer, sizeof *peer)) {
-            if (--h->peers[i].n == 0)
-                h->peers[i] = h->peers[--h->n_peers];
-            break;
-        }
-    h->n_conns--;
-    pthread_cond_broadcast(&h->changed);
-    pthread_mutex_unlock(&h->lock);
-}
-
-static struct in6_addr address_of(const struct sockaddr_storage *from)
-{
-    struct in6_addr out = { 0 };
-
-    if (from->ss_family == AF_INET6)
-        out = ((const struct sockaddr_in6 *)from)->sin6_addr;
-    else if (from->ss_family == AF_INET)
-        memcpy(&out.s6_addr[12], &((const struct sockaddr_in *)from)->sin_addr, 4);
-    return out;
-}
-
-static void turn_away(struct loop *l, int fd)
-{
-    static const char full[] = "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\n"
-        "Content-Length: 0\r\nConnection: close\r\n\r\n";
-
-    if (!l->http->tls && send(fd, full, sizeof full - 1, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
-        errno = 0;              /* it is closed in any case */
-    close(fd);
-    atomic_fetch_add(&l->by_status[0], 1);
-}
-
-/* Connections go to the loops in turn. */
-static void accept_all(struct loop *l)
-{
-    struct http *h = l->http;
-
-    for (;;) {
-        struct sockaddr_storage from;
-        socklen_t n = sizeof from;
-        int fd = accept4(h->config.listen_fd, (struct sockaddr *)&from, &n,
-                         SOCK_NONBLOCK | SOCK_CLOEXEC);
-        if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)) {
-            epoll_ctl(l->epoll, EPOLL_CTL_DEL, h->config.listen_fd, NULL);
-            h->accept_after = l->now + 0.1;
-            loop_sweep_by(l, h->accept_after);
-        }
-        if (fd < 0)
-            return;
-        struct in6_addr peer = address_of(&from);
-        if (!admit(h, &peer)) {
-            turn_away(l, fd);
-            continue;
-        }
-        atomic_fetch_add(&h->n_all, 1);
-        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &(int){ 1 }, sizeof(int));
-        struct loop *to = &h->loops[h->next_loop++ % h->n_loops];
-        struct conn *c = conn_new(to, fd, &peer);
-        if (!c) {
-            close(fd);
-            http_conn_gone(h, &peer);
-        } else if (to == l) {
-            conn_start(c);
-        } else {
-            pthread_mutex_lock(&to->lock);
-            c->queued = to->fresh;
-            to->fresh = c;
-            pthread_mutex_unlock(&to->lock);
-            if (eventfd_write(to->event, 1) < 0)
-                abort();
-        }
-    }
-}
-
 /* ------------------------------------------------------------ a loop */
 
 static void loop_wake(struct loop *l)
@@ -266,12 +158,19 @@ static void update_date(struct loop *l)
     strftime(l->date, sizeof l->date, "%a, %d %b %Y %H:%M:%S GMT", gmtime_r(&now, &tm));
 }
 
-/* What others have put here: new connections, those that the pool is done with. */
+/* What others have put here: new connections, those that the pool is done with. After the events of a
+ * round: to make room for a new one another is closed, which may not have one of them still to come. */
 static void take_lists(struct loop *l)
 {
     pthread_mutex_lock(&l->lock);
-    struct conn *fresh = TAKE(l->fresh), *done = TAKE(l->done);
+    struct conn *newest = TAKE(l->fresh), *done = TAKE(l->done), *fresh = NULL;
     pthread_mutex_unlock(&l->lock);
+    while (newest) {            /* in the order in which they came: the oldest are the first to go */
+        struct conn *c = newest;
+        newest = c->queued;
+        c->queued = fresh;
+        fresh = c;
+    }
     while (fresh) {
         struct conn *c = fresh;
         fresh = c->queued;
@@ -372,6 +271,8 @@ static void *loop_thread(void *arg)
         for (int i = 0; i < n; i++)
             on_event(l, &events[i]);
         take_lists(l);
+        if (l->n_condemned)
+            loop_close_condemned(l);
         if (l->n_again)
             go_again(l);
         /* By the clock, not when nothing else happens: under load something always does. */
@@ -435,6 +336,12 @@ static void fill_defaults(struct http_config *c)
         files.rlim_cur = files.rlim_max < 65536 ? files.rlim_max : 65536;
         setrlimit(RLIMIT_NOFILE, &files);
     }
+    /* Connections never take the last descriptors: files and the reserve need some. */
+    if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur != RLIM_INFINITY) {
+        const long left = (long)files.rlim_cur - CONNS_RESERVE - FILES_RESERVE;
+        const long most = left > 16 ? left : 16;
+        c->connections = c->connections < most ? c->connections : (int)most;
+    }
 }
 
 int http_start(struct server *s, const struct http_config *config,
@@ -460,6 +367,8 @@ int http_start(struct server *s, const struct http_config *config,
     h->pool_ended = calloc((size_t)h->config.waiters, sizeof *h->pool_ended);
     if (!h->loops || !h->pool_ended)
         err_set(err, ERR_NOMEM, "no memory for the server");
+    else if (!(h->tickets = tickets_new()))
+        err_set(err, ERR_NOMEM, "no memory for tickets");
     else if (router_new(protocols, &h->router, err) == 0 &&
              (!config->tls_cert || tls_open(config->tls_cert, config->tls_key, &h->tls, err) == 0))
         for (; h->n_loops < h->config.loops; h->n_loops++)
@@ -533,6 +442,7 @@ void http_free(struct http *h)
     if (h->config.listen_fd >= 0)
         close(h->config.listen_fd);
     router_free(h->router);
+    tickets_free(h->tickets);
     tls_close(h->tls);
     free(h->pool_ended);
     free(h->loops);
@@ -542,7 +452,8 @@ void http_free(struct http *h)
 
 void http_stats(struct http *h, struct http_stats *out)
 {
-    *out = (struct http_stats){ .connections_all = h->n_all, .streams_open = h->n_streams };
+    *out = (struct http_stats){ .connections_all = h->n_all, .connections_dropped = h->n_dropped,
+                                .streams_open = h->n_streams };
     for (int i = 0; i < h->n_loops; i++) {
         struct loop *l = &h->loops[i];
         for (int k = 0; k < 6; k++)

@@ -5,9 +5,9 @@
  * slashes kept). Where several fit, the one with the longer literal wins, segment by segment. HEAD is
  * answered by the route of GET.
  *
- * The token is checked before a handler is called: from "Authorization: Bearer", the path prefix
- * /k/TOKEN (cut off before routing), ?key=, or the console's cookie (then methods other than GET and
- * HEAD also need the header "X-Muster: 1", which no other site can send).
+ * The token is checked before a handler is called: from "Authorization: Bearer" (where a browser's
+ * session is good, too), the path prefix /k/TOKEN (cut off before routing), ?key=, or a ticket
+ * (server/tickets.h). What a browser sends by itself, cookies above all, counts for nothing.
  * A handler answers by exactly one respond_* and returns 0, or fails with err: then the protocol's
  * `error` answers.
  *
@@ -23,6 +23,7 @@
 
 #include "base/buf.h"
 #include "base/own.h"
+#include "server/auth.h"
 
 struct http;
 struct request;
@@ -34,6 +35,7 @@ enum {
     HTTP_ROOT = 1 << 2,         /* the server's own token only, not a project's */
     HTTP_STREAMED = 1 << 3,     /* the body goes to `body` as it comes, not into memory */
     HTTP_JOB = 1 << 4,          /* also with a job's token; what is of one job: request_job */
+    HTTP_ALWAYS = 1 << 5,       /* answered from the reserve when all connections are in use */
 };
 
 enum { HTTP_BODY_MAX = 64 << 20 };      /* of a body in memory; longer is answered by 413 */
@@ -78,8 +80,11 @@ long percent_decode(const char *text, size_t n, bool plus_is_blank, char *out);
 const char *request_project(const struct request *q);
 /* The job whose token it is, of request_project; NULL: nobody's. */
 const char *request_job(const struct request *q);
-/* What the browser's cookie holds; NULL: it came without. */
+/* The browser's session that it came with; NULL: it came with a token. */
 const char *request_session(const struct request *q);
+/* A ticket for `target`, a path and query of this server, with the rights of who asks. */
+int request_ticket(const struct request *q, const char *target, char out[AUTH_TOKEN],
+                   struct err *err);
 /* ERR_DENIED unless the token is of this project or the server's own. */
 int request_allows(const struct request *q, const char *project, struct err *err);
 /* "http://127.0.0.1:8080" with "/k/TOKEN" when the client came that way: for Location, mediaLink. */
@@ -118,7 +123,9 @@ struct http_config {
     const char *const *names;   /* hosts it may be called by, beside loopback's; NULL: none */
     const char *tls_cert, *tls_key;     /* files (PEM); NULL: no TLS */
     int loops, waiters;         /* threads; 0: as many as help */
-    int connections, per_host;  /* at most; 0: 4096, 1024 */
+    /* At most; 0: 4096, 1024. Beyond them a new connection takes the place of one that has no
+     * request (docs/design/http.md). */
+    int connections, per_host;
     int head_timeout_ms;        /* for the head of a request, whole; 0: 10 s */
     int idle_timeout_ms;        /* between two requests, and without progress; 0: 75 s */
     size_t head_max;            /* bytes; 0: 64 kB */
@@ -142,7 +149,7 @@ struct http_stats {
     uint64_t latency[HTTP_BUCKETS];     /* from the whole head to the last byte handed over */
     double latency_sum_s;
     uint64_t bytes_in, bytes_out;
-    uint64_t connections_open, connections_all, streams_open;
+    uint64_t connections_open, connections_all, connections_dropped, streams_open;
 };
 void http_stats(struct http *h, struct http_stats *out);
 

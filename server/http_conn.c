@@ -91,9 +91,13 @@ void conn_start(struct conn *c)
     struct loop *l = c->loop;
     struct epoll_event ev = { EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, { .ptr = c } };
 
+    if (c->over && !loop_make_room(c))
+        return;
     c->next = l->first;
     if (l->first)
         l->first->prev = c;
+    else
+        l->last = c;
     l->first = c;
     set_deadline(c, l->http->config.head_timeout_ms / 1000.0);
     if (c->state == CONN_HANDSHAKE && !(c->tls = tls_session(l->http->tls, c->fd)))
@@ -108,6 +112,7 @@ void conn_close(struct conn *c)
 
     l->n_stalled -= c->stalled;
     l->n_again -= c->again;
+    l->n_condemned -= c->condemned;
     request_done(&c->q);
     if (c->tls)
         tls_end(c->tls);
@@ -121,6 +126,8 @@ void conn_close(struct conn *c)
         l->first = c->next;
     if (c->next)
         c->next->prev = c->prev;
+    else
+        l->last = c->prev;
     http_conn_gone(l->http, &c->peer);
     free(c->in);
     buf_done(&c->out);
@@ -161,125 +168,11 @@ static void answer_error(struct conn *c)
         reply_plain(q, request_error_status(q, &c->err), c->err.text);
 }
 
-static bool same_token(const char *a, const char *b)
-{
-    unsigned char differ = 0;
-    size_t n = strlen(a);
-
-    if (n != strlen(b))
-        return false;
-    for (size_t i = 0; i < n; i++)
-        differ |= (unsigned char)(a[i] ^ b[i]);
-    return !differ;
-}
-
-/* The value of the console's cookie. */
-static bool cookie_token(const struct request *q, char *out)
-{
-    const char *text = head_find(&q->head, "cookie");
-
-    for (; text && *text; text += strspn(text, "; ")) {
-        size_t n = strcspn(text, ";");
-        if (!strncmp(text, "muster=", 7) && n > 7 && n - 7 < TOKEN_MAX) {
-            memcpy(out, text + 7, n - 7);
-            out[n - 7] = 0;
-            return true;
-        }
-        text += n;
-    }
-    return false;
-}
-
-/* Where the client put its token; q->token is set from the path already. */
-static void find_token(struct request *q)
-{
-    const char *header = head_find(&q->head, "authorization");
-    const char *key = request_query(q, "key");
-
-    if (q->by_prefix)
-        return;
-    if (header && !strncasecmp(header, "bearer ", 7))
-        key = header + 7 + strspn(header + 7, " ");
-    if (key && strlen(key) < TOKEN_MAX)
-        memcpy(q->token, key, strlen(key) + 1);
-    else if (!key && cookie_token(q, q->token))
-        q->by_cookie = true;
-}
-
-/* Who asks, by what was found out on this connection before, or anew. */
-static bool know_token(struct conn *c)
-{
-    struct request *q = &c->q;
-    struct auth *auth = c->loop->http->server->auth;
-    const unsigned epoch = auth_epoch(auth);
-
-    find_token(q);
-    if (c->good_token[0] && c->good_epoch == epoch && c->good_cookie == q->by_cookie
-        && same_token(c->good_token, q->token) && clock_wall() < c->good.until) {
-        q->who = c->good;
-        return true;
-    }
-    if (!q->token[0] || !(q->by_cookie ? auth_session_check(auth, q->token, &q->who)
-                          : auth_check(auth, q->token, &q->who)))
-        return false;
-    memcpy(c->good_token, q->token, sizeof c->good_token);
-    c->good_cookie = q->by_cookie;
-    c->good = q->who;
-    c->good_epoch = epoch;
-    return true;
-}
-
-static int check_token(struct conn *c)
-{
-    struct request *q = &c->q;
-    const unsigned flags = q->match.route->flags;
-    const bool known = know_token(c);
-
-    if (flags & HTTP_OPEN)
-        return 0;
-    if (!known) {
-        q->no_token = true;
-        return err_set(&c->err, ERR_DENIED,
-                       q->token[0] ? "nobody has this token (muster env prints "
-                                     "what to use)"
-                                   : "this needs a token (muster env prints what to use)");
-    }
-    const char *asked = head_find(&q->head, "x-muster");
-    if (q->by_cookie && strcmp(q->head.method, "GET") && strcmp(q->head.method, "HEAD")
-        && (!asked || strcmp(asked, "1")))
-        return err_set(&c->err, ERR_DENIED, "a browser's request that changes something needs the "
-                       "header \"X-Muster: 1\"");
-    if ((flags & HTTP_ROOT) && !q->who.root)
-        return err_set(&c->err, ERR_DENIED, "this needs the server's own token, not a project's");
-    if (q->who.job[0] && !(flags & HTTP_JOB))
-        return err_set(&c->err, ERR_DENIED,
-                       "a job's token is for its project's buckets and for what "
-                       "is the job's own: this needs a project's");
-    return 0;
-}
-
-/* /k/TOKEN/rest, or as it is. */
-static char *cut_prefix(struct request *q, char *target)
-{
-    size_t n;
-
-    if (strncmp(target, "/k/", 3) || !(n = strcspn(target + 3, "/?")) || n >= TOKEN_MAX)
-        return target;
-    memcpy(q->token, target + 3, n);
-    q->token[n] = 0;
-    q->by_prefix = true;
-    target += 3 + n;
-    if (*target == '/')
-        return target;
-    *--target = '/';            /* of the token's last letter, which is kept above */
-    return target;
-}
-
 /* The line's path and query, decoded; and who answers. -1: malformed. */
 static int route(struct conn *c)
 {
     struct request *q = &c->q;
-    char *target = cut_prefix(q, q->head.target);
+    char *target = token_cut_prefix(q, q->head.target);
     size_t n = strlen(target);
 
     q->path = target;
@@ -315,7 +208,7 @@ static void begin_request(struct conn *c)
     c->chunks = (struct chunks){ 0 };
     c->body_ended = !q->head.chunked && q->head.length == 0;
     c->body_failed = false;
-    c->close_after = !q->head.keep_alive;
+    c->close_after = !q->head.keep_alive || c->probation;
     if (*q->head.host && !host_allowed(q->head.host, h->config.names)) {
         refuse(c, 421, "the Host header names another server than this one");
         return;
@@ -331,9 +224,15 @@ static void begin_request(struct conn *c)
                ? "this address does not take that method" : "there is nothing at this address");
         return;
     }
-    if (check_token(c) < 0) {
+    if (token_check(c) < 0) {
         answer_error(c);
         set_answer_state(c);
+        return;
+    }
+    if (c->probation && !conn_may_stay(c)) {
+        respond_header(q, "Retry-After", "1");
+        refuse(c, 503, "all connections of the server, or of your address, are in use: try again "
+               "later");
         return;
     }
     if (!(q->match.route->flags & HTTP_STREAMED) && q->head.length > HTTP_BODY_MAX) {
@@ -686,7 +585,7 @@ static bool go_stream(struct conn *c)
     enum { HEAD_ROOM = 10 };            /* "00007fff\r\n" */
 
     set_stalled(c, false);
-    if (c->eof)
+    if (c->eof || !token_still_good(c))
         c->broken = true;
     if (c->broken)
         return false;

@@ -33,7 +33,16 @@ enum {
     TOKEN_MAX = 128,
     READ_SMALL = 4096, READ_LARGE = 256 << 10,
     KEEP_BUFFER = 64 << 10,     /* a buffer grown past this is given back after the request */
+    CONNS_RESERVE = 256,        /* connections beyond the limit, until it is known who they are */
 };
+
+/* Of every answer, whoever makes it. What users put into buckets is shown on the console's own origin:
+ * it may not act there, and nobody else is told the address, which may hold a token. */
+#define SAFE_HEADERS                                                                               \
+    "X-Content-Type-Options: nosniff\r\nReferrer-Policy: no-referrer\r\n"                          \
+    "Cross-Origin-Resource-Policy: same-origin\r\n"
+#define SAFE_POLICY                                                                                \
+    "Content-Security-Policy: default-src 'none'; frame-ancestors 'none'; sandbox\r\n"
 
 /* ------------------------------------------------------------ http_parse.c */
 
@@ -112,7 +121,7 @@ struct request {
     struct buf body;
     struct auth_who who;
     char token[TOKEN_MAX];
-    bool by_prefix, by_cookie, no_token, too_long;
+    bool by_prefix, by_header, by_session, known, no_token, too_long;
     void *kept;
     void (*free_kept)(void *);
 
@@ -144,6 +153,10 @@ struct conn {
     bool readable, writable, hung_up, eof, broken, close_after, stalled, again, body_failed, body_ended;
     double deadline, body_began;
     struct in6_addr peer;
+    enum { OVER_NONE, OVER_HOST, OVER_ALL } over;       /* which limit it came in beyond */
+    int hops;                           /* loops that found nothing to close in its place */
+    bool probation;                     /* in the reserve: only some requests are answered */
+    bool condemned;                     /* closed at the end of this round */
     char *in;                           /* bytes that came: [0, in_n), of them used up to in_at */
     size_t in_n, in_at, in_cap, scanned;
     struct buf out;
@@ -154,7 +167,7 @@ struct conn {
     size_t piece_n;
     uint64_t body_n;
     char good_token[TOKEN_MAX];         /* checked before, this epoch, */
-    bool good_cookie;                   /* from there, */
+    bool good_header, good_session;     /* from there, a session's, */
     struct auth_who good;               /* with this outcome */
     unsigned good_epoch;
     struct err err;
@@ -166,11 +179,12 @@ struct loop {
     int number;
     pthread_t thread;
     int epoll, event;
-    struct conn *first;
+    struct conn *first, *last;          /* the newest, the oldest */
     pthread_mutex_t lock;               /* of the lists that others put into */
     struct conn *done, *fresh;
     atomic_bool wake;
-    int n_stalled, n_again, n_busy;
+    int n_stalled, n_again, n_busy, n_condemned;
+    double next_full;                   /* when to say again that connections are dropped */
     double next_sweep, next_look;       /* when to close what is late, to ask streams for more */
     double now;
     char date[40];
@@ -184,15 +198,17 @@ struct http {
     char *tls_cert, *tls_key;
     void *tls;
     struct router *router;
+    struct tickets *tickets;
     struct loop *loops;
-    int n_loops, n_started, next_loop;
+    int n_loops, n_started;
+    unsigned next_loop;
     atomic_bool draining, stopping;
     double accept_after;                /* out of descriptors: try again then */
 
     pthread_mutex_t lock;
     pthread_cond_t changed;
     int n_conns;
-    _Atomic uint64_t n_all, n_streams;
+    _Atomic uint64_t n_all, n_dropped, n_streams;
     struct peer { struct in6_addr address; int n; } *peers;     /* sorted by nothing; few */
     int n_peers, cap_peers;
 
@@ -213,15 +229,30 @@ void conn_close(struct conn *c);
 void conn_back(struct conn *c);         /* on its loop: the pool is done with it */
 void conn_run(struct conn *c);          /* on a pool thread: the piece, or the request */
 
+/* http_admit.c */
+void accept_all(struct loop *l);
+void http_conn_gone(struct http *h, const struct in6_addr *peer);
+/* A connection that came in beyond a limit takes the place of another of this loop, or is handed to
+ * the next loop (false: it is not this loop's any more), or stays on probation. */
+bool loop_make_room(struct conn *c);
+/* Its request is whole: may it be answered? */
+bool conn_may_stay(struct conn *c);
+void loop_close_condemned(struct loop *l);
+
+/* http_auth.c */
+/* Cuts /k/TOKEN off and keeps it; returns where the path begins. */
+char *token_cut_prefix(struct request *q, char *target);
+int token_check(struct conn *c);        /* sets q->who; fails where the route needs more than it has */
+bool token_still_good(struct conn *c);  /* of a stream that goes on */
+
 /* http_reply.c */
 void request_done(struct request *q);   /* frees what belongs to it */
 void reply_begin(struct conn *c);       /* c->out from the answer */
 void reply_plain(struct request *q, int status, const char *text);
 
-/* http_loop.c */
+/* http.c */
 void loop_sweep_by(struct loop *l, double when);
 void pool_give(struct http *h, struct conn *c);
-void http_conn_gone(struct http *h, const struct in6_addr *peer);
 
 /* http_tls.c */
 int tls_open(const char *cert, const char *key, void **out, struct err *err);

@@ -143,11 +143,6 @@ const char *request_job(const struct request *q)
     return q->who.job[0] ? q->who.job : NULL;
 }
 
-const char *request_session(const struct request *q)
-{
-    return q->by_cookie ? q->token : NULL;
-}
-
 int request_allows(const struct request *q, const char *project, struct err *err)
 {
     if (q->who.root || (q->who.project[0] && !strcmp(q->who.project, project)))
@@ -400,10 +395,9 @@ void reply_begin(struct conn *c)
         ADD(b, "\r\nConnection: keep-alive");
     if (q->status == 401)
         ADD(b, "\r\nWWW-Authenticate: Bearer");
-    /* What users put into buckets is shown on the console's own origin: it may not act there. */
-    ADD(b, "\r\nX-Content-Type-Options: nosniff\r\n");
+    ADD(b, "\r\n" SAFE_HEADERS);
     if (!q->own_policy)
-        ADD(b, "Content-Security-Policy: default-src 'none'; sandbox\r\n");
+        ADD(b, SAFE_POLICY);
     if (!q->own_cache)
         ADD(b, "Cache-Control: no-store\r\n");
     if (q->extra.n)

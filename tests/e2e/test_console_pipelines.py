@@ -343,7 +343,8 @@ def test_what_a_step_left_is_shown_and_its_scripts_do_not_run(page, server, scre
     _, headers, body = server.call("GET", f"{at}/pages/page")
     policy = headers["Content-Security-Policy"]
     assert "default-src 'none'" in policy and policy.endswith("sandbox") and b"<script>" in body
-    page.goto(f"{server.address}{at}/pages/page")       # also when it is opened by itself
+    assert server.call("GET", f"{at}/pages/page", token="")[0] == 401
+    page.goto(server.address + page.get_attribute("iframe[title=page]", "src"))     # also when it is opened by itself
     expect(page.locator("#said")).to_have_text("static")
 
 

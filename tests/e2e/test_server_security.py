@@ -1,10 +1,18 @@
 """What strangers try, one by one: each is refused, and the server goes on."""
+import base64
 import json
 import os
+import resource
+import shutil
+import signal
 import socket
+import sqlite3
 import stat
+import subprocess
+import tempfile
 import time
 import urllib.parse
+from pathlib import Path
 
 import pytest
 from hosts import wait_for
@@ -33,14 +41,14 @@ def alive(server):
 
 
 def login(server, token):
-    return server.call("POST", "/login", {"token": token}, token="", headers={"X-Muster": "1"})
+    return server.call("POST", "/login", {"token": token}, token="")
 
 
-def cookie(server, token=None):
+def session(server, token=None):
     """A browser's, after log-in."""
-    code, headers, _ = login(server, token or server.token)
-    assert code == 204
-    return {"Cookie": headers["Set-Cookie"].split(";")[0]}
+    code, headers, body = login(server, token or server.token)
+    assert code == 200 and "Set-Cookie" not in headers
+    return json.loads(body)["session"]
 
 
 @pytest.fixture
@@ -70,15 +78,13 @@ def test_wrong_token(server, method, path):
         assert server.call(method, path, {} if method != "GET" else None, token=token)[0] == 401
     for path in (f"/k/{wrong}/api/whoami", f"/api/whoami?key={wrong}", f"/k//api/whoami"):
         assert server.call("GET", path, token="")[0] in (401, 404)
-    assert server.call("GET", "/api/whoami", token="",
-                       headers={"Cookie": f"muster={wrong}"})[0] == 401
     assert login(server, wrong)[0] == 403
 
 
 def test_a_good_token_in_each_place(server):
     for path, headers in ((f"/k/{server.token}/api/whoami", {}), (f"/api/whoami?key={server.token}", {}),
                           ("/api/whoami", {"Authorization": f"bearer {server.token}"}),
-                          ("/api/whoami", {"Cookie": "x=y; " + cookie(server)["Cookie"]})):
+                          ("/api/whoami", {"Authorization": f"Bearer {session(server)}"})):
         assert server.call("GET", path, token="", headers=headers)[0] == 200
 
 
@@ -128,6 +134,74 @@ def test_tokens_are_stored_as_hashes_and_not_logged(server, other):
         if f.is_file():
             assert other.encode() not in f.read_bytes(), f
     assert other not in server.said()
+
+
+@pytest.mark.parametrize("form", ["json", "text"])
+def test_debug_logs_no_token_wherever_it_stands(muster, tmp_path, form):
+    with Server(muster, tmp_path / "data", "--debug", "--log-format", form) as server:
+        job = job_token(server, "teller")
+        own = session(server)
+        at = "/api/jobs/default/teller"
+        ticket = server.json("POST", "/api/tickets", {"target": at})["ticket"]
+        server.call("GET", f"{at}?ticket={ticket}", token="")
+        secrets = [server.token, own, job, ticket]
+        for t in secrets:
+            for path in (f"/k/{t}/api/whoami", f"/k/{t}", f"//k/{t}/api/whoami", f"/k/{t}/k/{t}/api/jobs",
+                         f"/k%2F{t}/x", f"/K/{t}/x", f"/api/whoami?key={t}", f"/api/jobs?token={t}", f"/{t}",
+                         f"/api/jobs/default/{t}", f"/storage/v1/b/{t}/o", f"/api/jobs?ticket={t}",
+                         f"/k/{t}/download/storage/v1/b/none/o/x?alt=media", f"/k/{t}/%zz", f"/k/x{t}/"):
+                for headers in ({}, {"Authorization": f"Bearer {t}"}, {"Cookie": f"muster={t}"},
+                                {"Referer": f"http://h/k/{t}"}, {"Host": f"{t}.example"}):
+                    server.call("GET", path, token="", headers=headers)
+            server.call("POST", f"/k/{t}/api/jobs", b"no json " + t.encode(), token="")
+            server.call("POST", "/login", {"token": t + "x"}, token="")
+            server.call("POST", "/api/jobs", {"name": t, "spec": {"kind": "command", "command": ["true"]}})
+            server.call("PUT", f"/api/projects/default/config/{t}", {"value": t})
+        lines = server.said()
+        assert lines.count("http.request") > 200 and "_***" in lines
+        assert not [t for t in secrets if t in lines]
+        # nor in a command line, where others on the machine read it
+        for line in Path("/proc").glob("[0-9]*/cmdline"):
+            try:
+                text = line.read_bytes()
+            except OSError:
+                continue
+            assert not [t for t in secrets if t.encode() in text], line
+        server.json("POST", "/api/jobs/default/teller/cancel")
+
+
+def test_a_token_of_the_owners_own_words_is_not_logged_either(muster, tmp_path):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/token").write_text("correct-horse-battery-staple\n")
+    with Server(muster, tmp_path / "data", "--debug") as server:
+        for path in (f"/{server.token}", f"//k/{server.token}/a", f"/api/jobs/default/{server.token}"):
+            server.call("GET", path)
+        assert server.said().count("http.request") >= 3 and server.token not in server.said()
+
+
+def test_no_other_process_reads_the_servers_memory_nor_a_core_file(muster):
+    """As an ordinary user, who owns the process: what is kept in its memory is the token."""
+    with tempfile.TemporaryDirectory() as folder:
+        home = Path(folder)
+        home.chmod(0o755)
+        shutil.copy(muster.path, home / "muster")
+        run_as = ["setpriv", "--reuid=1234", "--regid=1234", "--clear-groups"] if os.getuid() == 0 else []
+        if run_as:
+            os.chown(home, 1234, 1234)
+        process = subprocess.Popen(
+            [*run_as, home / "muster", "serve", "--port", "0", "--no-sandbox", "--data-dir", home / "data"],
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=home, env={**os.environ, "HOME": folder},
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CORE, (-1, -1)))
+        try:
+            wait_for(lambda: process.poll() is not None or (home / "data/server.json").exists())
+            read = [*run_as, "cat", f"/proc/{process.pid}/environ"]
+            wait_for(lambda: subprocess.run(read, capture_output=True).returncode != 0, seconds=10)
+            process.send_signal(signal.SIGSEGV)
+            assert process.wait(60) == -signal.SIGSEGV
+            assert not list(home.glob("core*"))
+        finally:
+            process.kill()
+            process.wait()
 
 
 @pytest.mark.parametrize("path", [
@@ -295,7 +369,7 @@ def test_giant_body(server):
 def test_dns_rebinding(server, host):
     """A page of another site that has its name point here: the Host header tells."""
     answer = talk(server, f"GET /api/jobs HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n"
-                          f"Cookie: muster={server.token}\r\n\r\n".encode())
+                          f"Authorization: Bearer {server.token}\r\n\r\n".encode())
     assert status(answer) == 421
 
 
@@ -306,53 +380,121 @@ def test_dns_rebinding_knows_the_names_it_was_given(muster, tmp_path):
         assert status(talk(server, ask.format("gpu2.example").encode())) == 421
 
 
-def test_cookie_without_x_muster(server):
-    own = cookie(server)
-    put = ("PUT", "/api/projects/default/config/a", {"value": "1"})
-    assert server.call(*put, token="", headers=own)[0] == 403
-    assert server.call(*put, token="", headers={**own, "X-Muster": "0"})[0] == 403
-    assert server.call("DELETE", "/api/projects/default/config/a", token="", headers=own)[0] == 403
-    assert server.call(*put, token="", headers={**own, "X-Muster": "1"})[0] == 204
-    assert server.call("GET", "/api/whoami", token="", headers=own)[0] == 200
+def test_nothing_that_a_browser_sends_by_itself_is_a_token(server):
+    """Cookies belong to a host, whatever the port: each program on this machine could be sent them."""
+    own = session(server)
+    for value in (own, server.token):
+        for headers in ({"Cookie": f"muster={value}"}, {"Cookie": f"a=b; muster={value}; c=d"},
+                        {"Cookie": f"muster={value}", "X-Muster": "1"},
+                        {"Authorization": f"Basic {base64.b64encode(f':{value}'.encode()).decode()}"},
+                        {"Referer": f"{server.address}/k/{value}/"}):
+            for method, path in (("GET", "/api/whoami"), ("POST", "/api/projects/default/tokens"),
+                                 ("GET", "/api/jobs"), ("POST", "/logout"), ("POST", "/api/tickets")):
+                assert server.call(method, path, token="", headers=headers)[0] == 401, (headers, path)
+    assert server.call("GET", "/api/whoami", token=own)[0] == 200
 
 
-def test_the_cookie_is_out_of_reach_of_scripts_and_other_sites(server):
-    code, headers, _ = login(server, server.token)
-    assert code == 204
-    assert "HttpOnly" in headers["Set-Cookie"] and "SameSite=Strict" in headers["Set-Cookie"]
-    assert "Max-Age=2592000" in headers["Set-Cookie"] and server.token not in headers["Set-Cookie"]
-    assert server.call("POST", "/login", {"token": server.token}, token="")[0] == 403   # another site's
-    assert server.call("GET", f"/login?token={server.token}", token="")[0] == 405
-
-
-def test_a_session_is_good_in_a_cookie_alone_and_nothing_else_is_good_there(server, other):
-    own, theirs = cookie(server), cookie(server, other)
-    session = own["Cookie"].split("=")[1]
-    who = server.json("GET", "/api/whoami", token="", headers=theirs)
+def test_a_session_is_good_in_a_header_alone_and_makes_no_other(server, other):
+    own, theirs = session(server), session(server, other)
+    who = server.json("GET", "/api/whoami", token=theirs)
     assert who["project"] == "other-team" and not who["root"]
-    assert server.call("GET", "/metrics", token="", headers=theirs)[0] == 403
-    assert server.call("GET", "/metrics", token="", headers=own)[0] == 200
-    assert server.call("GET", "/api/whoami", token=session)[0] == 401
-    assert server.call("GET", f"/k/{session}/api/whoami", token="")[0] == 401
-    assert login(server, session)[0] == 403
-    for token in (server.token, other):
-        assert server.call("GET", "/api/whoami", token="", headers={"Cookie": f"muster={token}"})[0] == 401
+    assert server.call("GET", "/metrics", token=theirs)[0] == 403
+    assert server.call("GET", "/metrics", token=own)[0] == 200
+    for path in (f"/k/{own}/api/whoami", f"/api/whoami?key={own}", f"/api/whoami?ticket={own}"):
+        assert server.call("GET", path, token="")[0] == 401, path
+    assert login(server, own)[0] == 403
+    assert server.call("GET", f"/login?token={server.token}", token="")[0] == 405
     for path in server.data_dir.glob("muster.db*"):
-        assert session.encode() not in path.read_bytes()
+        assert own.encode() not in path.read_bytes()
+    # on a connection where it was good in a header before
+    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as s:
+        s.sendall(f"GET /api/whoami HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {own}\r\n\r\n".encode())
+        assert s.recv(65536).startswith(b"HTTP/1.1 200")
+        s.sendall(f"GET /api/whoami?key={own} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        assert s.recv(65536).startswith(b"HTTP/1.1 401")
 
 
-def test_a_session_ends_at_log_out_and_with_its_token(server, other, muster):
-    own, theirs = cookie(server), cookie(server, other)
+def test_a_session_ends_at_log_out_and_with_its_token(server, other):
+    own, theirs = session(server), session(server, other)
     server.kill()
     server.start()
-    assert server.call("GET", "/api/whoami", token="", headers=own)[0] == 200
-    assert server.call("POST", "/logout", token="", headers=own)[0] == 403
-    assert server.call("POST", "/logout", token="", headers={**own, "X-Muster": "1"})[0] == 204
-    assert server.call("GET", "/api/whoami", token="", headers=own)[0] == 401
+    assert server.call("GET", "/api/whoami", token=own)[0] == 200
+    assert server.call("POST", "/logout", token=own)[0] == 204
+    assert server.call("GET", "/api/whoami", token=own)[0] == 401
+    assert server.call("POST", "/logout", token=own)[0] == 401
     (row,) = server.json("GET", "/api/projects/other-team/tokens")["tokens"]
-    assert server.call("GET", "/api/whoami", token="", headers=theirs)[0] == 200
+    assert server.call("GET", "/api/whoami", token=theirs)[0] == 200
     server.json("DELETE", f"/api/projects/other-team/tokens/{row['id']}")
-    assert server.call("GET", "/api/whoami", token="", headers=theirs)[0] == 401
+    assert server.call("GET", "/api/whoami", token=theirs)[0] == 401
+
+
+def test_a_stream_ends_with_the_session_that_opened_it(server):
+    server.json("POST", "/api/jobs", {"name": "talks", "spec": {"kind": "command", "command": [
+        "sh", "-c", "while :; do echo word; sleep 0.05; done"], "resources": {"cpu": 0.1}}})
+    server.reach("talks", "running")
+    own = session(server)
+    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as s:
+        s.sendall(f"GET /api/jobs/default/talks/logs?follow=1 HTTP/1.1\r\nHost: localhost\r\n"
+                  f"Authorization: Bearer {own}\r\n\r\n".encode())
+        while b"word" not in s.recv(65536):
+            pass
+        assert server.call("POST", "/logout", token=own)[0] == 204
+        try:
+            while s.recv(65536):
+                pass
+        except ConnectionError:
+            pass
+    server.json("POST", "/api/jobs/default/talks/cancel")
+
+
+def test_sessions_of_cookies_are_refused_after_an_upgrade(server):
+    """A data directory whose sessions were given as cookies: others on the machine may know them."""
+    own = session(server)
+    server.stop()
+    with sqlite3.connect(server.data_dir / "muster.db") as db:
+        assert db.execute("SELECT count(*) FROM sessions").fetchone() == (1,)
+        assert db.execute("UPDATE schema SET version = 2 WHERE module = 'auth'").rowcount == 1
+    server.start()
+    assert server.call("GET", "/api/whoami", token=own)[0] == 401
+    code, headers, _ = server.call("GET", "/", token="", headers={"Cookie": f"muster={own}"})
+    assert code == 200 and "Max-Age=0" in headers["Set-Cookie"]
+
+
+def test_a_ticket_is_for_one_address_a_minute_and_reading_alone(server, other):
+    server.json("PUT", "/api/projects/other-team/config/a", {"value": "1"})
+    at = "/api/projects/other-team/config"
+    own = session(server, other)
+
+    def ticket(target, token=own):
+        return server.json("POST", "/api/tickets", {"target": target}, token=token)["ticket"]
+
+    good = ticket(at)
+    assert server.call("GET", f"{at}?ticket={good}", token="")[0] == 200
+    assert server.call("HEAD", f"{at}?ticket={good}", token="")[0] == 200
+    assert server.call("PUT", f"{at}/a?ticket={ticket(at + '/a')}", {"value": "2"}, token="")[0] == 401
+    for path in (f"{at}?x=1&ticket={good}", f"{at}?ticket={good}&x=1", f"{at}/?ticket={good}",
+                 f"/api/projects/default/config?ticket={good}", f"/api/whoami?ticket={good}",
+                 f"{at}?ticket={good[:-1]}", f"{at}?ticket=", f"{at}?key={good}", f"/k/{good}{at}"):
+        assert server.call("GET", path, token="")[0] in (401, 404), path
+    assert server.call("GET", at, token=good)[0] == 401
+    asked = f"{at}?a=b%20c&d"
+    assert server.call("GET", f"{asked}&ticket={ticket(asked)}", token="")[0] == 200
+    # it can do no more than who asked for it, and ends with the session
+    assert server.call("GET", f"/metrics?ticket={ticket('/metrics')}", token="")[0] == 403
+    for wrong in ("http://evil.example/", "", "x" * 5000, "/a#b"):
+        assert server.call("POST", "/api/tickets", {"target": wrong}, token=own)[0] == 400
+    assert server.call("POST", "/api/tickets", {"target": at}, token="")[0] == 401
+    server.call("POST", "/logout", token=own)
+    assert server.call("GET", f"{at}?ticket={good}", token="")[0] == 401
+
+
+def test_the_name_localhost_leads_to_the_address(server):
+    """Another program may have the port at ::1, which the name means, too: it would be our origin."""
+    for host, code, to in ((f"localhost:{server.port}", 307, f"{server.address}/"),
+                           ("LOCALHOST:9000", 307, "http://127.0.0.1:9000/"), ("localhost", 307, "http://127.0.0.1/"),
+                           (f"127.0.0.1:{server.port}", 200, None)):
+        got, headers, _ = server.call("GET", "/", token="", headers={"Host": host})
+        assert (got, headers.get("Location")) == (code, to)
 
 
 TELL = "import os, time; print(os.environ['MUSTER_TOKEN'], flush=True); time.sleep(600)"
@@ -414,21 +556,53 @@ def test_control_characters_in_names_and_labels(server, text):
     assert server.call("PATCH", "/api/jobs/default/plain", {"labels": {"k": text}})[0] == 400
 
 
-def test_what_is_served_may_not_act_in_a_browser(server):
-    for path in ("/healthz", "/nothing", "/api/whoami"):
-        headers = server.call("GET", path)[1]
-        assert headers["X-Content-Type-Options"] == "nosniff"
-        assert "sandbox" in headers["Content-Security-Policy"]
+SAFE = {"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer",
+        "Cross-Origin-Resource-Policy": "same-origin"}
 
 
-def test_connections_have_a_limit(muster, tmp_path):
-    with Server(muster, tmp_path / "data", "--connections", 20, "--per-host", 10) as server:
-        held = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(10)]
-        ask = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
-        wait_for(lambda: status(talk(server, ask)) == 503)
-        for s in held:
-            s.close()
-        wait_for(lambda: status(talk(server, ask)) == 200)
+def test_every_answer_may_not_act_in_a_browser_nor_tell_its_address(server):
+    server.json("POST", "/storage/v1/b?project=default", {"name": "pages"})
+    server.call("POST", "/upload/storage/v1/b/pages/o?uploadType=media&name=a.html", b"<script>1</script>",
+                headers={"Content-Type": "text/html"})
+    last = b"Connection: close\r\n\r\n"
+    raw = [b"nonsense\r\n\r\n", b"GET / HTTP/1.1\r\n\r\n", b"GET / HTTP/3.0\r\nHost: localhost\r\n\r\n",
+           b"GET / HTTP/1.1\r\nHost: evil.example\r\n" + last,
+           b"GET /%zz HTTP/1.1\r\nHost: localhost\r\n" + last,
+           b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"x" * 70000]
+    answers = [head.partition(b"\r\n\r\n")[0].decode() for head in (talk(server, r) for r in raw)]
+    assert all(status(a.encode()) >= 400 for a in answers)
+    kinds = [dict(line.split(": ", 1) for line in a.split("\r\n")[1:]) for a in answers]
+    shown = ["/", "/console/app.js", "/console/app.css"]
+    for path in (*shown, "/healthz", "/nothing", "/api/whoami", "/api/jobs/default/none", "/metrics",
+                 "/storage/v1/b/pages/o", "/download/storage/v1/b/pages/o/a.html?alt=media",
+                 "/storage/v1/b/none", "/apis/v1beta1/pipelines", "/apis/v2beta1/runs/none",
+                 "/v1/projects/default/jobs"):
+        for token in (None, ""):
+            code, headers, _ = server.call("GET", path, token=token)
+            assert code < 500
+            kinds.append(headers)
+            policy = headers["Content-Security-Policy"]
+            assert ("script-src 'self'" in policy) if path in shown else ("sandbox" in policy)
+            assert "frame-ancestors 'none'" in policy
+    for method in ("DELETE", "OPTIONS", "HEAD", "TRACE"):
+        kinds.append(server.call(method, "/healthz", token="")[1])
+    for headers in kinds:
+        assert SAFE.items() <= headers.items(), headers
+        assert headers.keys().isdisjoint({"Set-Cookie", "Access-Control-Allow-Origin"})
+    answer = talk(server, b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+    for name in SAFE:
+        assert answer.count(name.encode() + b":") == 1
+
+
+def test_other_origins_are_told_nothing(server):
+    """Without an answer of CORS a browser lets no other page read, or send a token in a header."""
+    for origin in ("http://evil.example", "null", server.address, "http://127.0.0.1:1"):
+        for method, path in (("OPTIONS", "/api/jobs"), ("OPTIONS", "/storage/v1/b/x/o"), ("GET", "/healthz"),
+                             ("GET", "/api/jobs"), ("POST", "/login"), ("OPTIONS", "/login")):
+            headers = server.call(method, path, headers={
+                "Origin": origin, "Access-Control-Request-Method": "GET",
+                "Access-Control-Request-Headers": "authorization"})[1]
+            assert not [h for h in headers if h.lower().startswith("access-control")], (method, path)
 
 
 def test_the_token_file_may_be_read_by_its_owner_alone(server):
