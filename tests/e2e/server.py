@@ -141,6 +141,15 @@ class Server:
         assert job["state"] in (states or ENDED), job
         return job
 
+    def job_token(self, name):
+        """Of a job that then sleeps. It leaves it in a file: in its log it would be hidden."""
+        script = "umask 077; echo $MUSTER_TOKEN >told.new; mv told.new told; exec sleep 600"
+        job = self.json("POST", "/api/jobs", {"name": name, "spec": {
+            "kind": "command", "command": ["sh", "-c", script], "resources": {"cpu": 0.1}}})
+        told = self.work(job) / "told"
+        wait_for(told.exists, why=lambda: str(self.json("GET", f"/api/jobs/default/{name}")))
+        return told.read_text().strip()
+
     def work(self, job, attempt=1):
         """The folder that a job runs in."""
         return self.data_dir / f"jobs/{job['uid']}/{attempt}/work"

@@ -141,10 +141,7 @@ def follow(server, token, n):
 def test_health_and_the_owner_get_in_when_all_connections_have_a_request(small, muster):
     muster("project", "add", "other-team", env=small.env)
     theirs = muster("project", "token", "add", "--project", "other-team", env=small.env).stdout.strip()
-    script = "import os, time; print(os.environ['MUSTER_TOKEN'], flush=True); time.sleep(600)"
-    small.json("POST", "/api/jobs", {"name": "sleeps", "spec": {
-        "kind": "command", "command": ["python3", "-c", script], "resources": {"cpu": 0.1}}})
-    job = wait_for(lambda: small.json("GET", "/api/jobs/default/sleeps/logs")["lines"])[0]["text"]
+    job = small.job_token("sleeps")
     held = follow(small, small.token, 20)
     for _ in range(10):
         assert ask(small) == 200

@@ -139,7 +139,7 @@ def test_tokens_are_stored_as_hashes_and_not_logged(server, other):
 @pytest.mark.parametrize("form", ["json", "text"])
 def test_debug_logs_no_token_wherever_it_stands(muster, tmp_path, form):
     with Server(muster, tmp_path / "data", "--debug", "--log-format", form) as server:
-        job = job_token(server, "teller")
+        job = server.job_token("teller")
         own = session(server)
         at = "/api/jobs/default/teller"
         ticket = server.json("POST", "/api/tickets", {"target": at})["ticket"]
@@ -497,17 +497,8 @@ def test_the_name_localhost_leads_to_the_address(server):
         assert (got, headers.get("Location")) == (code, to)
 
 
-TELL = "import os, time; print(os.environ['MUSTER_TOKEN'], flush=True); time.sleep(600)"
-
-
-def job_token(server, name):
-    server.json("POST", "/api/jobs", {"name": name, "spec": {
-        "kind": "command", "command": ["python3", "-c", TELL], "resources": {"cpu": 0.1}}})
-    return wait_for(lambda: server.json("GET", f"/api/jobs/default/{name}/logs")["lines"])[0]["text"]
-
-
 def test_a_jobs_token_reaches_buckets_and_its_own_and_ends_with_the_job(server):
-    token, neighbour = job_token(server, "one"), job_token(server, "two")
+    token, neighbour = server.job_token("one"), server.job_token("two")
     assert token != neighbour
     assert server.json("GET", "/api/whoami", token=token)["job"] == "one"
     server.json("POST", "/storage/v1/b?project=default", {"name": "of-the-project"}, token=token)
