@@ -187,6 +187,9 @@ int step_cache_find(struct server *s, const char *project, const char *key, doub
         return -(int)err->code;
     OWN_JSON json_t *found = f.found;
     double age = clock_wall() - json_number_value(json_object_get(found, "t"));
+    if (staleness_s > 0 && age < -1)
+        return err_set(err, ERR_MISSING, "a step with the same key was run, but the clock was set back "
+                       "since: nobody knows how old that is");
     if (staleness_s > 0 && age > staleness_s)
         return err_set(err, ERR_MISSING,
                        "a step with the same key was run %.0f s ago, longer than its "

@@ -466,6 +466,11 @@ const struct node *run_graph_next(struct run_graph *g, double *at)
     return &v->n;
 }
 
+double run_graph_wait(const struct node *n)
+{
+    return vertex_of(n)->wait;
+}
+
 const struct node *run_graph_unwanted(struct run_graph *g)
 {
     struct vertex *v = first_of(g, PLACE_STOP);

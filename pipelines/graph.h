@@ -150,6 +150,10 @@ void run_graph_running(struct run_graph *g, const struct node *n, const char *jo
  * is in its order. */
 const struct node *run_graph_timed(struct run_graph *g, double *at);
 
+/* How long a wait the `at` of either ended, by the time of the event that began it. The clock may have
+ * been set back since: who waits now waits no longer than that. */
+double run_graph_wait(const struct node *n);
+
 /* NODE_RUNNING until all is over, the exit handler included. `out_message` may be NULL. */
 enum node_phase run_graph_phase(const struct run_graph *g, const char **out_message);
 

@@ -404,6 +404,7 @@ struct vertex *template_enter(struct run_graph *g, struct vertex *parent, char *
     show_as(g, v);
     if (t->deadline_s > 0 && !node_kind_leaf(t->kind)) {      /* a leaf: of each attempt */
         v->at = g->now + t->deadline_s;
+        v->wait = t->deadline_s;
         vertex_place(g, v, PLACE_TIMED);
     }
     if (!t->retry) {

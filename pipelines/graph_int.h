@@ -109,6 +109,7 @@ struct vertex {
     struct vertex *prev, *next; /* in the list of its place */
     uint64_t hash;
     double at;                  /* not before */
+    double wait;                /* how long that was to be waited for */
     int slot;                   /* of home */
     int index;                  /* of an iteration or attempt; -1 */
     int depth;

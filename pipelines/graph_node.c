@@ -360,6 +360,7 @@ static void leaf_admit(struct run_graph *g, struct vertex *v)
 void leaf_want(struct run_graph *g, struct vertex *v, double at)
 {
     v->at = at;
+    v->wait = at > g->now ? at - g->now : 0;
     v->n.phase = NODE_PENDING;
     if (v->n.kind != NODE_SUSPEND && g->limit && g->active >= g->limit)
         vertex_place(g, v, PLACE_WAIT);

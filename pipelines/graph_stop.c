@@ -173,6 +173,7 @@ void graph_reopen(struct run_graph *g, struct vertex *v)
     vertex_outputs(v, NULL);
     if (v->tmpl->deadline_s > 0 && !node_kind_leaf(v->tmpl->kind)) {
         v->at = g->now + v->tmpl->deadline_s;
+        v->wait = v->tmpl->deadline_s;
         vertex_place(g, v, PLACE_TIMED);
     }
     if (v->dag) {

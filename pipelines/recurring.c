@@ -72,6 +72,8 @@ static json_t *recurring_json(const struct recurring_request *q, const char *exp
                      q->api ? q->api : "", "no_cache", q->no_cache, "host_files", q->host_files);
 }
 
+enum { SET_BACK_S = 60 };
+
 static void set_next(json_t *doc, double now)
 {
     struct trigger t;
@@ -354,6 +356,32 @@ static int begin_one(struct server *s, const json_t *doc, int64_t due, double no
     return rc == -ERR_CONFLICT || rc == -ERR_MISSING ? 0 : rc;
 }
 
+/* The clock was set back since a run of it began: the next one comes after now, not after days that
+ * were there before. By less than SET_BACK_S it is no such thing: a moment would come twice. */
+static bool is_ahead(const json_t *doc, double now)
+{
+    return (double)whole(doc, "last") > now + SET_BACK_S ||
+           (double)whole(doc, "since") > now + SET_BACK_S;
+}
+
+struct reset { const char *id; double now; json_t **doc; };
+
+static int note_clock(sqlite3 *db, void *arg, struct err *err)
+{
+    const struct reset *r = arg;
+    OWN_JSON json_t *doc = NULL;
+
+    if (rows_read(db, &rows_recurring, NULL, r->id, &doc, err) < 0)
+        return -(int)err->code;
+    if ((double)whole(doc, "last") > r->now)
+        json_object_set_new(doc, "last", json_integer((json_int_t)r->now));
+    if ((double)whole(doc, "since") > r->now)
+        json_object_set_new(doc, "since", json_real(r->now));
+    set_next(doc, r->now);
+    json_object_update(*r->doc, doc);
+    return rows_update(db, &rows_recurring, doc, err);
+}
+
 int recurring_begin(struct server *s, double now, double *out_next, struct err *err)
 {
     OWN_JSON json_t *docs = json_array();
@@ -370,6 +398,9 @@ int recurring_begin(struct server *s, double now, double *out_next, struct err *
         struct err none = { 0 };
         if (trigger_parse(doc, &t, &none) < 0)
             continue;
+        if (is_ahead(doc, now) &&
+            store_write_last(s->store, note_clock, &(struct reset){ a.id, now, &doc }, err) < 0)
+            return -(int)err->code;
         int64_t due = trigger_next(&t, whole(doc, "since"), whole(doc, "last"),
                                    (int64_t)now);
         if (due == 0)

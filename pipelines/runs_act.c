@@ -259,20 +259,20 @@ static void begin(struct runs *r, struct live *l, const struct node *n, double n
 }
 
 /* Deadlines of dags that began. */
-static void wait_for_deadlines(struct live *l)
+static void wait_for_deadlines(struct live *l, double now)
 {
     const struct node *n;
     double at;
 
     pthread_mutex_lock(&l->lock);
     while ((n = run_graph_timed(l->graph, &at)))
-        wait_until(l, n, at, LATER_DEADLINE);
+        wait_until(l, n, fmin(at, now + run_graph_wait(n)), LATER_DEADLINE);
     pthread_mutex_unlock(&l->lock);
 }
 
 void runs_act_begin(struct runs *r, struct live *l, double now, int max, bool *out_more)
 {
-    wait_for_deadlines(l);
+    wait_for_deadlines(l, now);
     for (int i = 0; i < max; i++) {
         double at = 0;
         pthread_mutex_lock(&l->lock);
@@ -282,6 +282,7 @@ void runs_act_begin(struct runs *r, struct live *l, double now, int max, bool *o
         pthread_mutex_unlock(&l->lock);
         if (!n)
             return;
+        at = fmin(at, now + run_graph_wait(n));
         if (n->kind != NODE_SUSPEND && at <= now)
             begin(r, l, n, now);
         else if (!wait_until(l, n, at, n->kind == NODE_SUSPEND ? LATER_RESUME : LATER_BEGIN))

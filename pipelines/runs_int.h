@@ -13,6 +13,7 @@
 
 #include <pthread.h>
 
+#include "base/clock.h"
 #include "pipelines/graph.h"
 #include "pipelines/runs.h"
 
@@ -116,6 +117,7 @@ struct runs {
     int n_pending, pending_cap;
     struct hands *hands;
     bool remove;                /* a run that is to be removed has ended */
+    struct clock_watch clock;
     double due;                 /* of recurring runs; 0: nothing is */
     double ttl_due;             /* of the next run that is to be archived; 0: none */
     bool ttl_changed;           /* one has ended that is to be, or nobody has looked yet */

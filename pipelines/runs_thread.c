@@ -181,7 +181,8 @@ static int live_fill(sqlite3 *db, struct runs *r, struct live *l, struct err *er
              json_string_value(json_object_get(l->doc, "project")));
     l->wants_result = strstr(flow, "outputs.result") != NULL;
     double limit = json_number_value(json_object_get(l->flow, "deadline_s"));
-    l->deadline = limit > 0 ? json_number_value(json_object_get(l->doc, "started")) + limit : 0;
+    l->deadline = limit > 0 ? fmin(json_number_value(json_object_get(l->doc, "started")),
+                                   clock_wall()) + limit : 0;
     l->terminating = !strcmp(json_string_value(json_object_get(l->doc, "state")), "terminating");
     l->deleting = json_is_true(json_object_get(l->doc, "deleting"));
     if (runs_fold(db, l->doc, l->flow, &l->graph, &l->folded, err) < 0 ||
@@ -608,12 +609,27 @@ static int remove_ended(struct runs *r, struct err *err)
     return 0;
 }
 
+/* The calendar's clock was set by so much: what waits waits as long as before. Recurring runs go by the
+ * calendar. */
+static void clock_set(struct runs *r, double by)
+{
+    for (struct live *l = r->first; l; l = l->next) {
+        l->deadline += l->deadline > 0 ? by : 0;
+        for (int i = 0; i < l->n_later; i++)
+            l->later[i].at += by;
+    }
+    r->ttl_changed = true;
+    r->schedule_changed = true;
+}
+
 static int round_of(struct runs *r, double *next, bool *out_again, struct err *err)
 {
-    double now = clock_wall();
+    const double now = clock_wall(), by = clock_was_set(&r->clock, now);
 
     *next = 0;
     *out_again = false;
+    if (by != 0)
+        clock_set(r, by);
     if (store_read(r->server->store, read_runs, r, err) < 0 || read_jobs(r, err) < 0 ||
         commit(r, out_again, err) < 0)
         return -(int)err->code;

@@ -44,7 +44,7 @@ enum { ID_LETTERS = 12 };
 struct holder {
     uint8_t hash[SHA256_BYTES];
     char project[AUTH_NAME];    /* "": the server's own */
-    double until;               /* a session's end; 0: a token */
+    double until;               /* a session's end, by clock_seconds; 0: a token */
 };
 
 /* ------------------------------------------------------------ tokens as text */
@@ -193,7 +193,9 @@ static int read_sessions(sqlite3 *db, struct auth *a, struct err *err)
         const struct holder *h = find_holder(a, parent, false);
         char project[AUTH_NAME];
         snprintf(project, sizeof project, "%s", h ? h->project : "");
-        if (h && add_holder(a, hash, project, sqlite3_column_double(st, 2), err) < 0)
+        /* By the steady clock, and no longer than a new one: the calendar's may be set back. */
+        const double left = fmin(sqlite3_column_double(st, 2) - clock_wall(), AUTH_SESSION_S);
+        if (h && left > 0 && add_holder(a, hash, project, clock_seconds() + left, err) < 0)
             return -(int)err->code;
     }
     return rc;
@@ -241,7 +243,7 @@ static bool check(struct auth *a, const char *token, bool session, struct auth_w
         who.until = session ? h->until : INFINITY;
     }
     pthread_rwlock_unlock(&a->lock);
-    if (!h || who.until <= clock_wall())
+    if (!h || who.until <= clock_seconds())
         return false;
     who.root = !who.project[0];
     *out = who;

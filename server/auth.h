@@ -49,7 +49,8 @@ struct auth_who {
     char project[AUTH_NAME];    /* "": all of them */
     bool root;                  /* the server's own token, or a session that was given for it */
     char job[AUTH_JOB];         /* the job whose token it is; "": none's */
-    double until;               /* may be relied on until then, in this epoch; 0: ask again */
+    double until;               /* may be relied on until then (clock_seconds), in this epoch; 0: ask
+                                 * again */
 };
 /* False: nobody has this token. How long it takes does not tell how much of it was right. */
 bool auth_check(struct auth *a, const char *token, struct auth_who *out);

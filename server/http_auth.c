@@ -83,7 +83,7 @@ static bool know_token(struct conn *c)
     if (!q->token[0])
         return use_ticket(c);
     if (c->good_token[0] && c->good_epoch == epoch && c->good_header == q->by_header
-        && same_token(c->good_token, q->token) && clock_wall() < c->good.until) {
+        && same_token(c->good_token, q->token) && clock_seconds() < c->good.until) {
         q->who = c->good;
         q->by_session = c->good_session;
         return true;
@@ -106,7 +106,7 @@ bool token_still_good(struct conn *c)
 
     if (!q->token[0] || !c->good_token[0])
         return true;            /* a ticket's, which let in and no more; or nobody's */
-    if (c->good_epoch == epoch && (c->good.until == 0 || clock_wall() < c->good.until))
+    if (c->good_epoch == epoch && (c->good.until == 0 || clock_seconds() < c->good.until))
         return true;
     if (!check_anew(auth, q, q->token))
         return false;

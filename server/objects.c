@@ -456,7 +456,11 @@ int objects_new(struct server *s, struct objects **out, struct err *err)
     pthread_mutex_init(&o->pins_lock, NULL);
     pthread_mutex_init(&o->sessions_lock, NULL);
     pthread_mutex_init(&o->sweep_lock, NULL);
-    pthread_cond_init(&o->sweep_wake, NULL);
+    pthread_condattr_t steady;
+    pthread_condattr_init(&steady);
+    pthread_condattr_setclock(&steady, CLOCK_MONOTONIC);        /* its waits outlast a clock that is set */
+    pthread_cond_init(&o->sweep_wake, &steady);
+    pthread_condattr_destroy(&steady);
     for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
         snprintf(path, sizeof path, "%s/%s", o->dir, folders[i]);
         if (mkdir(path, 0700) < 0 && errno != EEXIST)

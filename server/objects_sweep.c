@@ -221,16 +221,16 @@ int objects_sweep(struct objects *o, double now, int *out_removed, struct err *e
 static void *sweeper(void *arg)
 {
     struct objects *o = arg;
-    double next = clock_wall() + 60;    /* not while the server starts */
+    double next = clock_seconds() + 60;    /* not while the server starts */
 
     pthread_mutex_lock(&o->sweep_lock);
     while (!o->stop) {
         struct timespec until = { .tv_sec = (time_t)next + 1 };
-        while (!o->stop && !o->unused && clock_wall() < next)
+        while (!o->stop && !o->unused && clock_seconds() < next)
             pthread_cond_timedwait(&o->sweep_wake, &o->sweep_lock, &until);
         /* Who deletes one thing deletes more: gather for a moment. */
-        until.tv_sec = (time_t)clock_wall() + 1;
-        while (!o->stop && clock_wall() < (double)until.tv_sec)
+        until.tv_sec = (time_t)clock_seconds() + 1;
+        while (!o->stop && clock_seconds() < (double)until.tv_sec)
             pthread_cond_timedwait(&o->sweep_wake, &o->sweep_lock, &until);
         if (o->stop)
             break;
@@ -238,11 +238,11 @@ static void *sweeper(void *arg)
         struct err err = { 0 };
         int removed = 0;
         /* What fails (a full disk) is tried again: by the next delete, or in an hour. */
-        if (clock_wall() < next) {
+        if (clock_seconds() < next) {
             sweep_rows(o, &removed, &err);
         } else {
             objects_sweep(o, clock_wall(), &removed, &err);
-            next = clock_wall() + ORPHAN_S;
+            next = clock_seconds() + ORPHAN_S;
         }
         pthread_mutex_lock(&o->sweep_lock);
     }
@@ -261,7 +261,10 @@ void sweeper_wake(struct objects *o)
 
 int sweeper_start(struct objects *o, struct err *err)
 {
+    int removed = 0;
+
     o->unused = true;           /* what a crash left is looked for at once */
+    sweep_uploads(o, INFINITY, &removed);       /* nobody writes to those any more */
     if (pthread_create(&o->sweeper, NULL, sweeper, o) != 0)
         return err_set(err, ERR_AGAIN, "no thread for the sweeper of buckets");
     o->sweeper_runs = true;

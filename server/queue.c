@@ -96,6 +96,28 @@ static int read_news(sqlite3 *db, void *arg, struct err *err)
     return 0;
 }
 
+/* The clock may have been set back since a retry was stored: no wait is longer than it was then. */
+static int bound_waits(sqlite3 *db, struct queue *q, struct err *err)
+{
+    const double now = queue_now(q);
+
+    for (int i = 0; i < q->later.n; i++) {
+        struct entry *e = q->later.at[i];
+        if (e->retry_at <= now)
+            continue;
+        sqlite3_stmt *st = store_sql(db, "SELECT json_extract(body, '$.wait_s') FROM events WHERE "
+                                     "job = ? AND type = 'job.retrying' ORDER BY seq DESC LIMIT 1",
+                                     err);
+        int rc = st ? store_bind(st, err, "i", e->plan.id) : -(int)err->code;
+        if (rc < 0 || (rc = store_step(st, err)) < 0)
+            return rc;
+        if (rc > 0)
+            e->retry_at = fmin(e->retry_at, now + sqlite3_column_double(st, 0));
+        sqlite3_reset(st);
+    }
+    return 0;
+}
+
 static int read_all(sqlite3 *db, void *arg, struct err *err)
 {
     struct queue *q = arg;
@@ -117,7 +139,7 @@ static int read_all(sqlite3 *db, void *arg, struct err *err)
             return -(int)err->code;
         }
     }
-    return rc;
+    return rc < 0 ? rc : bound_waits(db, q, err);
 }
 
 /* Puts what is pending on record, then reads it back. */
@@ -137,15 +159,17 @@ static int commit(struct queue *q, struct err *err)
 
 /* ------------------------------------------------------------ one round */
 
-static double now_of(const struct queue *q)
+double queue_now(const struct queue *q)
 {
     return q->config.now ? q->config.now() : clock_wall();
 }
 
 static int round_of(struct queue *q, bool look, struct err *err)
 {
-    double now = now_of(q);
+    const double now = queue_now(q), by = clock_was_set(&q->clock, now);
 
+    if (by < 0)                 /* forward: a wait is over sooner, and none is lost */
+        entries_clock_set(q, by);
     if (store_read(q->server->store, read_news, q, err) < 0)
         return -(int)err->code;
     entries_wake_later(q, now);
@@ -184,7 +208,7 @@ static bool wait_for_news(struct queue *q, int timeout_ms)
 
 static int timeout_of(struct queue *q)
 {
-    double now = now_of(q), at = act_next(q, now);
+    double now = queue_now(q), at = act_next(q, now);
 
     if (at == 0)
         return 60000;
@@ -243,7 +267,7 @@ static void *run(void *arg)
             json_decref(q->pending.at[i].body);
         q->pending.n = 0;
         look = wait_for_news(q, rc < 0 ? TROUBLE_MS : timeout_of(q)) || rc < 0 ||
-               now_of(q) >= q->look_at + 0.04;
+               queue_now(q) >= q->look_at + 0.04;
     }
     return NULL;
 }

@@ -169,7 +169,7 @@ static int entry_new(struct queue *q, const struct job_row *r, struct entry **ou
     }
     e->plan.id = r->id;
     e->plan.priority = r->priority;
-    e->plan.since = r->created;
+    e->plan.since = fmin(r->created, queue_now(q));     /* the clock may have been set back */
     e->plan.each[PLAN_CPU] = llround(r->cpu * 1000);
     e->plan.each[PLAN_MEMORY] = r->memory;
     e->plan.each[PLAN_GPU] = r->gpu;
@@ -202,7 +202,8 @@ int entries_update(struct queue *q, const struct job_row *r, struct err *err)
     e->logged_now = r->now;
     e->live = r->live;
     e->user = r->live ? r->user : 0;
-    e->retry_at = r->retry_at;
+    if (r->retry_at != e->retry_row)
+        e->retry_at = e->retry_row = r->retry_at;
     e->plan.min = r->min;
     /* The graphics processors of a job are fixed when it starts (drivers/gpus.h). */
     e->plan.elastic = e->train && !r->gpu;
@@ -210,6 +211,19 @@ int entries_update(struct queue *q, const struct job_row *r, struct err *err)
     if (e->live && e->plan.n == 0)
         e->plan.n = r->now > r->min ? r->now : r->min;
     return take_place(q, e, place_for(e), err);
+}
+
+void entries_clock_set(struct queue *q, double by)
+{
+    for (int i = 0; i < q->all.n; i++) {
+        struct entry *e = q->all.at[i];
+        e->plan.since += by;    /* of all: their order stays */
+        e->not_before += by;
+        if (e->retry_at > 0)
+            e->retry_at += by;
+    }
+    q->look_at += by;
+    q->last_use += by;
 }
 
 void entries_drop(struct queue *q, int64_t id)

@@ -9,6 +9,7 @@
 
 #include <pthread.h>
 
+#include "base/clock.h"
 #include "server/jobs_int.h"
 #include "server/queue.h"
 #include "server/queue_plan.h"
@@ -28,6 +29,7 @@ struct entry {
     enum plan_short told;       /* why it waits, as its reason says */
     bool live, train;
     double retry_at;
+    double retry_row;           /* the same as it was stored: a new one replaces it */
     /* Of the attempt, since this server runs: */
     enum run_phase phase;
     bool asked;                 /* start was called */
@@ -79,6 +81,7 @@ struct queue {
     int64_t seen;               /* the last event that was read */
     struct pending pending;
     double last_use, look_at;
+    struct clock_watch clock;
     bool no_user;               /* a job could begin but for that: all users run jobs */
     uint64_t user_turn;         /* of the last user that was given (queue_users.c) */
     bool full;                  /* jobs wait, and the last round could do nothing for them */
@@ -94,8 +97,11 @@ struct queue {
 };
 
 /* queue_entries.c */
+double queue_now(const struct queue *q);
 struct entry *entries_find(struct queue *q, int64_t id);
 int entries_update(struct queue *q, const struct job_row *r, struct err *err);
+/* The clock was set by so much: what waits waits as long as before. */
+void entries_clock_set(struct queue *q, double by);
 void entries_drop(struct queue *q, int64_t id);
 void entries_free(struct queue *q);
 void entries_wake_later(struct queue *q, double now);   /* whose time has come waits with the others */

@@ -58,10 +58,12 @@ static struct use *use_of(struct uses *u, int64_t job, struct err *err)
 static void count(struct use *u, double t, double now)
 {
     const double rate = log(2) / SHARE_HALF_S;
+    const double since = fmin(u->since, now);   /* the clock may have been set back */
 
-    if (u->since > 0 && t > u->since)
+    t = fmin(t, now);
+    if (since > 0 && t > since)
         u->project->used += u->cores * u->workers *
-                            (exp(-rate * (now - t)) - exp(-rate * (now - u->since))) / rate;
+                            (exp(-rate * (now - t)) - exp(-rate * (now - since))) / rate;
 }
 
 /* The first event of the last hours: times grow with numbers, but for a clock that was set. */
@@ -132,7 +134,7 @@ static int add_event(sqlite3 *db, struct queue *q, struct uses *all, sqlite3_stm
 int share_restore(sqlite3 *db, void *queue, struct err *err)
 {
     struct queue *q = queue;
-    const double now = q->config.now ? q->config.now() : clock_wall();
+    const double now = queue_now(q);
     const double from = now - HOURS * SHARE_HALF_S;
     struct uses all = { 0 };
     int64_t first = first_since(db, from, q->seen, err);

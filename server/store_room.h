@@ -55,6 +55,8 @@ bool store_room_give(struct store_room *r, int least);
 int store_room_hold(sqlite3 *db, struct err *err);
 /* Blocks for the log at `path`, as far as there are any. It may be in use. */
 void store_room_log(const char *path);
+/* After how many pages the log is emptied into the file. */
+int store_room_log_pages(const char *dir);
 /* Inside a transaction: true when the file has a block for each of its pages, and, unless it is a
  * `last` one, ROOM_PAGES more. Makes the file longer when it has to. */
 bool store_room_pages(sqlite3 *db, sqlite3_int64 pages, bool last);

@@ -256,6 +256,10 @@ class World:
             self.must("DELETE", f"/storage/v1/b/bkt/o/{name}")
             del self.objects[name]
             self.gone.add(name)
+        for name in sorted(self.unsure):
+            self.ask("DELETE", f"/storage/v1/b/bkt/o/{name}")
+        self.gone |= self.unsure
+        self.unsure = set()
         jobs = self.server.json("GET", "/api/jobs?state=active")["jobs"]
         for job in jobs:                        # of submits that nobody heard of
             self.server.reach(job["name"])

@@ -282,6 +282,29 @@ static void a_failed_attempt_is_begun_again_after_its_pause(void **state)
     end(&f);
 }
 
+static void a_clock_that_is_set_back_keeps_no_retry_waiting(void **state)
+{
+    (void)state;
+    struct fixture f;
+    begin(&f);
+    submit(&f, "a", "{\"retries\": {\"limit\": 2, \"backoff_s\": 1}}");
+    until(&f, "a", "running");
+    ends(&f, "a", 1, bad);
+    until(&f, "a", "queued");
+    ahead = -5 * 86400;         /* while it waits */
+    queue_wake(f.server.queue);
+    until(&f, "a", "running");
+    ends(&f, "a", 2, bad);
+    until(&f, "a", "queued");
+    down(&f);
+    ahead = -10 * 86400;        /* while no server runs */
+    up(&f);
+    until(&f, "a", "running");
+    ends(&f, "a", 3, bad);
+    until(&f, "a", "failed");
+    end(&f);
+}
+
 static void what_can_never_fit_and_what_cannot_be_started_fail_with_a_sentence(void **state)
 {
     (void)state;
@@ -599,6 +622,7 @@ static void retries_without_a_pause_do_not_spin(void **state)
 }
 
 CHECK_MAIN(a_job_is_started_runs_and_ends, a_failed_attempt_is_begun_again_after_its_pause,
+           a_clock_that_is_set_back_keeps_no_retry_waiting,
            what_can_never_fit_and_what_cannot_be_started_fail_with_a_sentence,
            cancel_ends_what_waits_and_stops_what_runs,
            one_whose_start_came_to_nothing_is_cancelled_too,
