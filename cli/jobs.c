@@ -227,6 +227,8 @@ static int describe(struct client *s, const void *args, char **names, struct err
     putchar('\n');
     if (*text_of(job, "files_removed"))
         printf("  %s\n", text_of(job, "files_removed"));
+    json_array_foreach(json_object_get(job, "not_kept"), i, e)
+        printf("  not kept here: %s\n", json_string_value(e));
     json_array_foreach(json_object_get(log, "events"), i, e)
         print_event(e, number_of(job, "created"));
     return 0;

@@ -52,7 +52,7 @@ struct args {
     const char *data_dir, *listen, *tls_cert, *tls_key, *log_format, *load, *log_limit;
     long port, header_timeout, idle_timeout, connections, per_host;
     struct option_list names;
-    int debug, check, detach, no_sandbox, stop;
+    int debug, check, detach, no_sandbox, strict, stop;
     const char *backup;
 };
 #define AT(field) offsetof(struct args, field)
@@ -70,6 +70,8 @@ static const struct option options[] = {
       OPTION_TEXT, AT(log_limit) },
     { "no-sandbox", 0, NULL, "let jobs run as the server's own user, with all that it may do",
       OPTION_FLAG, AT(no_sandbox) },
+    { "strict", 0, NULL, "start only where every limit and the whole sandbox can be kept",
+      OPTION_FLAG, AT(strict) },
     { "log-format", 0, "json|text", "what goes to stderr (text on a terminal)", OPTION_TEXT,
       AT(log_format) },
     { "debug", 0, NULL, "log every request, too", OPTION_FLAG, AT(debug) },
@@ -343,7 +345,7 @@ static int run(struct cli *c, int argc, char **argv, struct err *err)
         names[n_names++] = a.names.item[i];
     struct server_config config = {
         .data_dir = dir, .listen = a.listen, .port = (int)a.port, .listen_fd = passed_socket(),
-        .no_sandbox = a.no_sandbox, .parts = parts,
+        .no_sandbox = a.no_sandbox, .strict = a.strict, .parts = parts,
         .http = { .names = names, .tls_cert = a.tls_cert, .tls_key = a.tls_key,
                   .connections = (int)a.connections, .per_host = (int)a.per_host,
                   .head_timeout_ms = 1000 * (int)a.header_timeout,

@@ -3,7 +3,7 @@
 export interface Workers { min: number; max: number; now: number }
 
 export interface Job {
-  name: string; project: string; state: string; reason: string;
+  name: string; project: string; state: string; reason: string; not_kept?: string[];
   created: number; started: number; ended: number; attempt: number; priority: number;
   workers: Workers; labels: Record<string, string>; spec?: any; files_removed?: string;
 }

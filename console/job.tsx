@@ -146,6 +146,7 @@ export function OneJob({ project, name }: { project: string; name: string }) {
     </header>
     {job.reason && <p class="reason">{job.reason}</p>}
     {job.files_removed && <p class="reason">{job.files_removed}</p>}
+    {job.not_kept?.map(text => <p class="faint" key={text}>Not kept on this machine: {text}.</p>)}
     {said && <p class="trouble" role="alert">{said}</p>}
     <TimeLine job={job} events={log?.events ?? []} />
     <Curves job={job} />

@@ -4,18 +4,30 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/sched.h>
 #include <signal.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 enum controller { MEMORY, CPU, PIDS, N_CONTROLLERS };
 static const char *const controllers[] = { "memory", "cpu", "pids" };
 
 enum { PERIOD_US = 100000 };    /* of processor shares: the kernel's own default */
+
+static const char *root = "/sys/fs/cgroup", *self = "/proc/self/cgroup";
+
+void limits_set_tree(const char *groups, const char *own)
+{
+    root = groups;
+    self = own;
+}
 
 struct limits_group {
     struct limits limits;
@@ -69,7 +81,7 @@ static long long number_of(const char *text, const char *key)
 /* The path of this process in a hierarchy: "name" of version 1, or "" of version 2. */
 static int own_path(const char *name, char *out, size_t size)
 {
-    OWN_FILE FILE *f = fopen("/proc/self/cgroup", "re");
+    OWN_FILE FILE *f = fopen(self, "re");
     char line[512];
     while (f && fgets(line, sizeof line, f)) {
         char *list = strchr(line, ':');
@@ -125,12 +137,12 @@ static void remove_nested(const char *path)
 /* Of version 1 in every hierarchy: who was told of a parent makes it in all of them. */
 static void remove_everywhere(const char *below)
 {
-    DIR *d = opendir("/sys/fs/cgroup");
+    DIR *d = opendir(root);
     struct dirent *e;
 
     while (d && (e = readdir(d))) {
         char path[800];
-        snprintf(path, sizeof path, "/sys/fs/cgroup/%.255s%.500s", e->d_name, below);
+        snprintf(path, sizeof path, "%.100s/%.255s%.400s", root, e->d_name, below);
         if (e->d_name[0] != '.')
             remove_nested(path);
     }
@@ -147,7 +159,7 @@ static bool make_v1(struct limits_group *g, enum controller c, const char *name)
     /* A parent of groups has the same path in every hierarchy; our own may differ. */
     for (int i = g->limits.nested || !strcmp(own, "/"); i < 2; i++) {
         char *path = g->path[c];
-        snprintf(path, sizeof g->path[c], "/sys/fs/cgroup/%s%s/%s", controllers[c], roots[i], name);
+        snprintf(path, sizeof g->path[c], "%s/%s%s/%s", root, controllers[c], roots[i], name);
         if (mkdir(path, 0755) < 0 && errno != EEXIST)
             continue;
         char tasks[600];
@@ -161,23 +173,48 @@ static bool make_v1(struct limits_group *g, enum controller c, const char *name)
     return false;
 }
 
+static void enable(const char *base)
+{
+    for (int c = 0; c < N_CONTROLLERS; c++) {
+        char word[16];
+        snprintf(word, sizeof word, "+%s", controllers[c]);
+        put(base, "cgroup.subtree_control", word);
+    }
+}
+
+/* Groups with limits can be made in it, and processes put there. Whoever moves a process must be
+ * able to write to the group that both its old and its new one are in. */
+static bool is_parent(const char *base)
+{
+    char have[256], procs[700];
+
+    snprintf(procs, sizeof procs, "%s/cgroup.procs", base);
+    return get(base, "cgroup.subtree_control", have, sizeof have) == 0 && strstr(have, "memory") &&
+           strstr(have, "pids") && access(procs, W_OK) == 0;
+}
+
+/* Our own group of version 2; false: there is no such hierarchy here. */
+static bool own_v2(char *base, size_t size)
+{
+    char own[300], path[400];
+
+    snprintf(path, sizeof path, "%s/cgroup.controllers", root);
+    if (own_path("", own, sizeof own) < 0 || access(path, F_OK) < 0)
+        return false;
+    snprintf(base, size, "%s%s", root, strcmp(own, "/") ? own : "");
+    return true;
+}
+
 /* In our own group, or beside it: one that holds processes may not hand controllers down. */
 static bool make_v2(struct limits_group *g, const char *name)
 {
-    char own[300], base[400], path[600], have[256];
-    if (own_path("", own, sizeof own) < 0 || access("/sys/fs/cgroup/cgroup.controllers", F_OK) < 0)
+    char base[400], path[600];
+    if (!own_v2(base, sizeof base))
         return false;
-    snprintf(base, sizeof base, "/sys/fs/cgroup%s", strcmp(own, "/") ? own : "");
     for (int up = 0; up < 2; up++) {
-        for (int c = 0; c < N_CONTROLLERS; c++) {
-            char word[16];
-            snprintf(word, sizeof word, "+%s", controllers[c]);
-            put(base, "cgroup.subtree_control", word);
-        }
+        enable(base);
         snprintf(path, sizeof path, "%s/%s", base, name);
-        if (get(base, "cgroup.subtree_control", have, sizeof have) == 0 &&
-            strstr(have, "memory") && strstr(have, "pids") &&
-            (mkdir(path, 0755) == 0 || errno == EEXIST)) {
+        if (is_parent(base) && (mkdir(path, 0755) == 0 || errno == EEXIST)) {
             g->cgroup = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
             if (g->cgroup >= 0) {
                 snprintf(g->path[0], sizeof g->path[0], "%.*s", (int)sizeof g->path[0] - 1, path);
@@ -186,11 +223,42 @@ static bool make_v2(struct limits_group *g, const char *name)
             rmdir(path);
         }
         char *slash = strrchr(base, '/');
-        if (!strcmp(base, "/sys/fs/cgroup") || !slash)
+        if (!strcmp(base, root) || !slash)
             break;
         *slash = '\0';
     }
     return false;
+}
+
+/* Are we alone in it? */
+static bool holds_us_alone(const char *base)
+{
+    char text[256], *end;
+
+    return get(base, "cgroup.procs", text, sizeof text) == 0 &&
+           strtol(text, &end, 10) == (long)getpid() && (!*end || !strcmp(end, "\n"));
+}
+
+void limits_delegate(void)
+{
+    char base[400], parent[400], leaf[500];
+
+    if (!own_v2(base, sizeof base))
+        return;
+    snprintf(parent, sizeof parent, "%s", base);
+    if (strrchr(parent, '/') && strcmp(base, root))
+        *strrchr(parent, '/') = '\0';
+    enable(base);
+    if (is_parent(base) || is_parent(parent) || !holds_us_alone(base))
+        return;
+    snprintf(leaf, sizeof leaf, "%s/server", base);
+    if ((mkdir(leaf, 0755) < 0 && errno != EEXIST) || put(leaf, "cgroup.procs", "0") < 0)
+        return;
+    enable(base);
+    if (!is_parent(base)) {     /* it has no controllers to hand down */
+        put(base, "cgroup.procs", "0");
+        rmdir(leaf);
+    }
 }
 
 /* ------------------------------------------------------------------ life cycle */
@@ -297,11 +365,11 @@ static void sweep_folder(const char *base)
 
 void limits_sweep(void)
 {
-    char own[300], base[400];
+    char own[300], base[800];
 
-    DIR *d = opendir("/sys/fs/cgroup");
+    DIR *d = opendir(root);
     for (struct dirent *e; d && (e = readdir(d));) {    /* containers have them everywhere */
-        snprintf(base, sizeof base, "/sys/fs/cgroup/%.255s", e->d_name);
+        snprintf(base, sizeof base, "%s/%.255s", root, e->d_name);
         if (e->d_name[0] != '.')
             sweep_folder(base);
     }
@@ -309,15 +377,15 @@ void limits_sweep(void)
         closedir(d);
     for (int c = 0; c < N_CONTROLLERS; c++) {
         if (own_path(controllers[c], own, sizeof own) == 0 && strcmp(own, "/")) {
-            snprintf(base, sizeof base, "/sys/fs/cgroup/%s%s", controllers[c], own);
+            snprintf(base, sizeof base, "%s/%s%s", root, controllers[c], own);
             sweep_folder(base);
         }
     }
     if (own_path("", own, sizeof own) == 0) {
-        snprintf(base, sizeof base, "/sys/fs/cgroup%s", strcmp(own, "/") ? own : "");
+        snprintf(base, sizeof base, "%s%s", root, strcmp(own, "/") ? own : "");
         sweep_folder(base);
         char *slash = strrchr(base, '/');
-        if (slash && strlen(base) > strlen("/sys/fs/cgroup")) {
+        if (slash && strlen(base) > strlen(root)) {
             *slash = '\0';
             sweep_folder(base);
         }
@@ -356,10 +424,52 @@ int limits_join(const struct limits_group *g)
     return 0;
 }
 
+/* ------------------------------------------------------------------ is it kept? */
+
+/* In the group a process ends at once; out of it nothing is known. */
+static bool can_join(const struct limits_group *g)
+{
+    struct clone_args args = { .exit_signal = SIGCHLD };
+
+    if (g->cgroup >= 0) {
+        args.flags = CLONE_INTO_CGROUP;
+        args.cgroup = (uint64_t)g->cgroup;
+    }
+    pid_t pid = (pid_t)syscall(SYS_clone3, &args, sizeof args);
+    if (pid == 0)
+        _exit(limits_join(g) < 0);
+    int status = 1;
+    while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR)
+        ;
+    return pid > 0 && status == 0;
+}
+
+void limits_try(struct limits_kept *out)
+{
+    static const char *const files[2][N_CONTROLLERS] = {
+        { "memory.limit_in_bytes", "cpu.cfs_quota_us", "pids.max" },
+        { "memory.max", "cpu.max", "pids.max" } };
+    const struct limits some = { .memory = 1 << 30, .cpu = 1, .pids = 100 };
+    OWN(limits_group) g = NULL;
+    struct err none;
+    char name[64];
+    bool kept[N_CONTROLLERS] = { false };
+
+    *out = (struct limits_kept){ 0 };
+    snprintf(name, sizeof name, "muster-try-%d", (int)getpid());
+    if (limits_open(name, &some, &g, &none) < 0 || !g->version || !can_join(g))
+        return;
+    for (int c = 0; c < N_CONTROLLERS; c++) {
+        const char *dir = g->version == 2 ? g->path[0] : g->path[c];
+        char path[700];
+        snprintf(path, sizeof path, "%s/%s", dir, files[g->version - 1][c]);
+        kept[c] = *dir && access(path, F_OK) == 0;
+    }
+    *out = (struct limits_kept){ kept[MEMORY], kept[CPU], kept[PIDS] };
+}
+
 const char *limits_parent(struct limits_group *g)
 {
-    static const char root[] = "/sys/fs/cgroup";
-
     if (g->version == 2)
         return g->below = g->path[0] + strlen(root);
     for (int c = 0; c < N_CONTROLLERS; c++) {

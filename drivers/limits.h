@@ -36,6 +36,18 @@ static inline void limits_group_own(struct limits_group **g) { limits_free(*g); 
 /* Removes the groups that killed keepers left: their names end in the number of a dead process. */
 void limits_sweep(void);
 
+/* For a server, before its first job: where its own group of version 2 was handed to it, with
+ * nothing else in it, the server moves into a group below, so that there can be jobs beside it. */
+void limits_delegate(void);
+
+/* Which limits hold for all processes of a job together? Found out by making a group and joining
+ * it. The caller has one thread. */
+struct limits_kept { bool memory, cpu, pids; };
+void limits_try(struct limits_kept *out);
+
+/* For tests: another folder than /sys/fs/cgroup, another file than /proc/self/cgroup; borrowed. */
+void limits_set_tree(const char *groups, const char *own);
+
 /* For clone3's CLONE_INTO_CGROUP; -1: there is none of version 2. Borrowed. */
 int limits_cgroup(const struct limits_group *g);
 /* The calling process, which has one thread. Before it gives up its rights. */

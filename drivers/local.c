@@ -504,10 +504,27 @@ static void clean_aside(const char *data_dir)
         ;
 }
 
+/* A number for the server's own processes without rights, as long as it lives. */
+static void take_helper(const char *data_dir)
+{
+    static int held = -1;
+    struct runtimes_sandbox sandbox;
+    struct err none;
+    uid_t user;
+
+    if (geteuid() != 0 || held >= 0 || runtimes_sandbox(data_dir, &sandbox, &none) < 0)
+        return;
+    json_decref(sandbox.expose);
+    if (users_pick(&sandbox.users, &user, &held, &none) == 0)
+        users_set_helper(user);
+}
+
 int driver_local_check(const char *data_dir, struct err *err)
 {
     if (check_in_child(err) < 0 || runtimes_write(data_dir, err) < 0)
         return -(int)err->code;
+    take_helper(data_dir);
+    limits_delegate();
     limits_sweep();
     clean_aside(data_dir);
     make_spare();

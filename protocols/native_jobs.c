@@ -87,6 +87,8 @@ static int get_job(struct request *q, struct err *err)
 
     if (job_of(q, &j, err) < 0 || jobs_get(request_server(q), j.project, j.name, &job, err) < 0)
         return -(int)err->code;
+    json_object_set_new(job, "not_kept",
+                        server_not_kept(request_server(q), json_object_get(job, "spec")));
     return respond_json(q, 200, job);
 }
 

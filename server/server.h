@@ -41,6 +41,8 @@ struct server {
     double started;             /* unix seconds */
     int lock_fd;                /* DATA/server.lock, held while it runs */
     int no_sandbox;             /* jobs run as the server itself */
+    int strict;                 /* nothing that a job is promised may be missing */
+    json_t *broken;             /* what cannot be kept here (drivers/promises.h) */
     int passed;                 /* somebody else keeps its socket open, and starts it again */
 };
 
@@ -65,6 +67,7 @@ struct server_config {
     double load_limit;          /* 0: 0.9 */
     int64_t log_limit;          /* bytes; 0: 10 GB, or a tenth of the disk where that is less */
     int no_sandbox;             /* jobs run as the server itself */
+    int strict;                 /* do not start where a promise to jobs cannot be kept */
     const struct server_part *const *parts;     /* NULL-terminated, NULL: none; outlives it */
     struct http_config http;    /* limits, names, TLS */
 };
@@ -75,6 +78,10 @@ struct server_config {
  * during the call alone, but for http.names. */
 int server_start(struct server *s, const struct server_config *config,
                  const struct protocol *const *protocols, struct err *err);
+
+/* Sentences: what a job with this document is promised and does not have here; yours, NULL: no
+ * memory. */
+json_t *server_not_kept(const struct server *s, const json_t *spec);
 
 /* Lets requests end, up to so long, then ends all parts. Jobs go on. */
 void server_stop(struct server *s, int drain_ms);

@@ -1,4 +1,5 @@
 """Who a job is outside its sandbox, and what it sees of the machine: under root and under another user."""
+import json
 import os
 import re
 import shutil
@@ -295,6 +296,60 @@ def test_programs_on_the_servers_path_are_found_where_they_are(muster, tmp_path)
     with Server(muster, tmp_path / "data", env={"PATH": f"{os.environ['PATH']}:{tools}"}) as s:
         ended, text = run(s, "own-tool")
         assert (ended["state"], text) == ("succeeded", "beside it")
+
+
+# ---------------------------------------------------------------- what cannot be kept is said
+
+def has_groups():
+    return os.geteuid() == 0 and os.access("/sys/fs/cgroup/memory", os.W_OK)
+
+
+def not_kept(server):
+    return [e for e in map(json.loads, (line for line in server.said().splitlines()
+                                        if line.startswith("{"))) if e["event"] == "server.not_kept"]
+
+
+def test_what_cannot_be_kept_for_an_ordinary_user_is_said_at_the_start_and_of_each_job(ordinary, muster):
+    told = not_kept(ordinary)
+    kinds = [e["what"] for e in told]
+    assert "user" in kinds and len(set(kinds)) == len(kinds) and all(e["do"] for e in told)
+    if os.geteuid() == 0:       # nothing was handed to that user
+        assert kinds == ["memory", "cpu", "user"]
+    plain, _ = run(ordinary, "true", resources={})
+    asks, _ = run(ordinary, "true", resources={"cpu": 0.1, "memory": 1 << 28})
+    texts = {e["what"]: e["text"] for e in told}
+    assert plain["not_kept"] == [texts["user"]]
+    assert asks["not_kept"] == [e["text"] for e in told]
+    shown = muster("jobs", "describe", asks["name"], env=ordinary.env).stdout
+    assert all(f"not kept here: {text}\n" in shown for text in texts.values())
+
+
+def test_without_groups_a_limit_of_memory_holds_for_each_process(ordinary):
+    take = "python3 -c 'x = bytearray(300 << 20); print(len(x) >> 20)' || echo refused"
+    assert run(ordinary, take, resources={"cpu": 0.1, "memory": 100 << 20})[1] == "refused"
+    assert run(ordinary, take, resources={"cpu": 0.1, "memory": 1 << 30})[1] == "300"
+
+
+@pytest.mark.skipif(not has_groups(), reason="no root, or no control groups")
+def test_strict_starts_where_all_is_kept(muster, tmp_path):
+    with Server(muster, tmp_path / "data", "--strict") as s:
+        assert not_kept(s) == [] and run(s, "true")[0]["not_kept"] == []
+
+
+def test_strict_refuses_to_start_where_something_cannot_be_kept(muster, tmp_path):
+    done = muster("serve", "--strict", "--no-sandbox", "--data-dir", tmp_path / "d", "--port", 0,
+                  check=False)
+    assert done.returncode == 3 and "jobs run without a sandbox" in done.stderr.splitlines()[-1]
+    assert "without --no-sandbox" in done.stderr
+
+
+@ROOT_ONLY
+def test_strict_refuses_an_ordinary_user_with_a_sentence_for_each_thing(muster, tmp_path):
+    s = Ordinary(muster, tmp_path / "home/data", env={"HOME": str(tmp_path / "home")})
+    with pytest.raises(AssertionError, match="exit 3"):
+        s.start("--strict")
+    last = s.said().splitlines()[-1]
+    assert all(e["text"] in last for e in not_kept(s)) and len(not_kept(s)) == 3
 
 
 # ---------------------------------------------------------------- user namespaces
