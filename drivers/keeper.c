@@ -741,21 +741,23 @@ static int take_user(struct keeper *k, struct err *err)
 
     if (geteuid() != 0 || !o->confined)
         return 0;
-    if (hold_user(k, &user, err) < 0)
-        return -(int)err->code;
-    users_set_helper(user);
-    if (users_namespace(user, &ns, &why) < 0) {
-        journal_say(k->journal, "it runs as user %d, as other jobs do: %s", SANDBOX_USER, why.text);
-        return 0;
+    int rc = hold_user(k, &user, &why);
+    if (rc == -ERR_AGAIN || rc == -ERR_CONFLICT) {
+        *err = why;
+        return rc;
     }
-    if (!users_fits(o->work, ns)) {
+    if (rc == 0)
+        users_set_helper(user);
+    if (rc == 0 && users_namespace(user, &ns, &why) == 0) {
+        if (users_fits(o->work, ns)) {
+            o->user = user;
+            o->user_ns = ns;
+            return 0;
+        }
         close(ns);
-        journal_say(k->journal, "it runs as user %d, as other jobs do: the file system of the data "
-                    "directory has no ID-mapped mounts", SANDBOX_USER);
-        return 0;
+        err_set(&why, ERR_DENIED, "the file system of the data directory has no ID-mapped mounts");
     }
-    o->user = user;
-    o->user_ns = ns;
+    journal_say(k->journal, "it runs as user %d, as other jobs do: %s", SANDBOX_USER, why.text);
     return 0;
 }
 

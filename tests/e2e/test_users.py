@@ -226,6 +226,35 @@ def test_a_wrong_setting_of_the_sandbox_is_named_with_its_line(muster, tmp_path,
     assert done.returncode == 2 and why in done.stderr and "runtimes.yaml:2" in done.stderr
 
 
+@pytest.fixture
+def unmapped(tmp_path):
+    """A folder on a file system that has no ID-mapped mounts."""
+    for name in ("lower", "upper", "work", "at"):
+        (tmp_path / name).mkdir()
+    options = ",".join(f"{n}dir={tmp_path / n}" for n in ("lower", "upper", "work"))
+    done = subprocess.run(["mount", "-t", "overlay", "none", "-o", options, tmp_path / "at"],
+                          capture_output=True)
+    if done.returncode:
+        pytest.skip("no overlay file system here")
+    yield tmp_path / "at"
+    subprocess.run(["umount", "--lazy", tmp_path / "at"], check=True)
+
+
+@ROOT_ONLY
+def test_on_a_file_system_without_mapped_mounts_jobs_run_as_before_and_it_is_said(muster, unmapped):
+    with Server(muster, unmapped / "data") as s:
+        job = submit(s, "touch made; until [ -e go ]; do sleep 0.05; done; : shared")
+        assert job_process("shared")[1:] == (65534, 65534)
+        (s.work(job) / "go").touch()
+        ended = s.reach(job["name"])
+        assert ended["state"] == "succeeded" and (s.work(job) / "made").stat().st_uid == 65534
+        assert any("no ID-mapped mounts" in text for text in ended["not_kept"])
+        log = [t for _, stream, _, t in joblog.read(s.data_dir / f"jobs/{job['uid']}/1") if stream == "m"]
+        assert any("as other jobs do" in t for t in log)
+    done = muster("serve", "--strict", "--data-dir", unmapped / "d", "--port", 0, check=False)
+    assert done.returncode == 3 and "no ID-mapped mounts" in done.stderr
+
+
 # ---------------------------------------------------------------- what a job sees of the machine
 
 def check_what_is_seen(server, tmp_path):
