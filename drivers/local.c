@@ -524,7 +524,6 @@ int driver_local_check(const char *data_dir, struct err *err)
     if (check_in_child(err) < 0 || runtimes_write(data_dir, err) < 0)
         return -(int)err->code;
     take_helper(data_dir);
-    limits_delegate();
     limits_sweep();
     clean_aside(data_dir);
     make_spare();

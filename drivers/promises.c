@@ -109,6 +109,7 @@ int promises_broken(const char *data_dir, bool unconfined, json_t **out, struct 
 
     if (!list)
         return err_set(err, ERR_NOMEM, "no memory for what cannot be kept");
+    limits_delegate();
     if (find_facts(data_dir, &f, err) < 0)
         return -(int)err->code;
     add_limits(list, &f.limits);

@@ -16,7 +16,6 @@
 #include "base/files.h"
 #include "base/log.h"
 #include "drivers/driver.h"
-#include "drivers/promises.h"
 #include "drivers/runtimes.h"
 #include "server/auth.h"
 #include "server/objects.h"
@@ -66,39 +65,12 @@ static void stop_objects(struct server *s)
     objects_free(TAKE(s->objects));
 }
 
-/* Said once, and held against it where it is to be strict. */
-static int look_at_promises(struct server *s, struct err *err)
-{
-    char all[400] = "";
-    const json_t *item;
-    size_t i;
-
-    if (promises_broken(s->data_dir, s->no_sandbox, &s->broken, err) < 0)
-        return -(int)err->code;
-    json_array_foreach(s->broken, i, item) {
-        size_t n = strlen(all);
-        log_event(s->strict ? LEVEL_ERROR : LEVEL_WARN, "server.not_kept", "{s:O, s:O, s:O}",
-                  "what", json_object_get(item, "what"), "text", json_object_get(item, "text"),
-                  "do", json_object_get(item, "do"));
-        snprintf(all + n, sizeof all - n, "%s%s", i ? "; " : "",
-                 json_string_value(json_object_get(item, "text")));
-    }
-    return s->strict && i ? err_set(err, ERR_DENIED, "--strict: %s (the log says what to do)", all)
-                          : 0;
-}
-
-json_t *server_not_kept(const struct server *s, const json_t *spec)
-{
-    return promises_of(s->broken, spec);
-}
-
 static int start_queue(struct server *s, struct err *err)
 {
     const struct queue_config config = { .gpus = -1, .news_fd = -1, .unconfined = s->no_sandbox };
 
     if (runtimes_check(s->data_dir, err) < 0 ||
-        (!s->no_sandbox && driver_local_check(s->data_dir, err) < 0) ||
-        look_at_promises(s, err) < 0)
+        (!s->no_sandbox && driver_local_check(s->data_dir, err) < 0))
         return -(int)err->code;
     return queue_new(s, &config, &s->queue, err);
 }
@@ -106,7 +78,6 @@ static int start_queue(struct server *s, struct err *err)
 static void stop_queue(struct server *s)
 {
     queue_free(TAKE(s->queue));
-    json_decref(TAKE(s->broken));
 }
 
 static int start_retention(struct server *s, struct err *err)
@@ -126,6 +97,7 @@ static const struct server_part parts[] = {
     { "limits", start_quota, stop_quota, NULL },
     { "buckets", start_objects, stop_objects, NULL },
     { "retention", start_retention, stop_retention, NULL },
+    { "sandbox", server_try_promises, server_drop_promises, NULL },
     { "scheduler", start_queue, stop_queue, NULL },
 };
 enum { PARTS = sizeof parts / sizeof parts[0] };
@@ -372,7 +344,8 @@ int server_start(struct server *s, const struct server_config *config,
     int fd = config->listen_fd;
 
     *s = (struct server){ .data_dir = config->data_dir, .lock_fd = -1, .started = clock_wall(),
-                          .no_sandbox = config->no_sandbox, .strict = config->strict, .more = config->parts,
+                          .no_sandbox = config->no_sandbox, .strict = config->strict,
+                          .more = config->parts,
                           .load_limit = config->load_limit > 0 ? config->load_limit : 0.9,
                           .log_limit = config->log_limit, .passed = fd >= 0 };
     umask(077);

@@ -79,6 +79,9 @@ struct server_config {
 int server_start(struct server *s, const struct server_config *config,
                  const struct protocol *const *protocols, struct err *err);
 
+/* A part of it (server/promises.c): tries what jobs are promised, says what cannot be kept. */
+int server_try_promises(struct server *s, struct err *err);
+void server_drop_promises(struct server *s);
 /* Sentences: what a job with this document is promised and does not have here; yours, NULL: no
  * memory. */
 json_t *server_not_kept(const struct server *s, const json_t *spec);
