@@ -46,19 +46,6 @@ struct guard {
     double walk_at, idle_at;    /* not before: a walk that has a reason, and one to be sure */
 };
 
-struct guard *guard_new(const char *job_dir, long long limit)
-{
-    struct guard *g = calloc(1, sizeof *g);
-
-    if (!g)
-        return NULL;
-    snprintf(g->dir, sizeof g->dir, "%s", job_dir);
-    g->limit = limit;
-    g->short_used = -1;
-    g->fd = open(job_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    return g;
-}
-
 void guard_free(struct guard *g)
 {
     if (!g)
@@ -211,10 +198,30 @@ static int64_t nameless_bytes(const struct guard *g, pid_t init)
 
 /* ------------------------------------------------------------------ looking */
 
+/* Of the logs of all attempts, which have a limit of their own (drivers/journal.h). */
+static int64_t log_bytes(const struct guard *g)
+{
+    int64_t all = 0;
+    char path[PATH_MAX + 300];
+    struct stat st;
+
+    for (int attempt = 1;; attempt++) {
+        snprintf(path, sizeof path, "%s/%d", g->dir, attempt);
+        DIR *d = opendir(path);
+        if (!d)
+            return all;
+        for (struct dirent *e; (e = readdir(d));)
+            if (!strncmp(e->d_name, "log.", 4) &&
+                fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0)
+                all += (int64_t)st.st_blocks * 512;
+        closedir(d);
+    }
+}
+
 static int64_t measure(struct guard *g, pid_t init, bool *out_whole)
 {
     bool whole = true;
-    int64_t all = tree_bytes(g->dir, &whole) + nameless_bytes(g, init);
+    int64_t all = tree_bytes(g->dir, &whole) - log_bytes(g) + nameless_bytes(g, init);
 
     *out_whole = whole;
     for (int i = 0; i < g->n_folders; i++) {
@@ -253,17 +260,28 @@ static void walk(struct guard *g, pid_t init, int64_t used, double now)
     g->idle_at = now + (took * IDLE_PART > IDLE_S ? took * IDLE_PART : IDLE_S);
 }
 
-void guard_begin(struct guard *g, double now)
+struct guard *guard_new(const char *job_dir, long long limit)
 {
+    struct guard *g = calloc(1, sizeof *g);
     int64_t little;
     bool whole;
 
+    if (!g)
+        return NULL;
+    snprintf(g->dir, sizeof g->dir, "%s", job_dir);
+    g->limit = limit;
+    g->short_used = -1;
+    g->fd = open(job_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (used_of(g, &g->used_then, &little))
+        g->taken = measure(g, 0, &whole);
+    g->used_before = g->used_then;
+    return g;
+}
+
+void guard_begin(struct guard *g, double now)
+{
     for (int i = 0; i < g->n_folders; i++)
         g->folders[i].before = tree_bytes(g->folders[i].path, NULL);
-    if (!used_of(g, &g->used_then, &little))
-        return;
-    g->taken = measure(g, 0, &whole);
-    g->used_before = g->used_then;
     g->idle_at = now + IDLE_S;
     g->next = now + LOOK_MIN_S;
 }

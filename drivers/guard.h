@@ -5,8 +5,9 @@
  * walked; how long the walk took says how soon the next one may be. The closer the limit or the end of
  * the disk, the sooner the next look: a program that writes 2 GB a second is found in time.
  *
- * What counts: the job's directory (all attempts, staged inputs, log), what it adds to folders outside
- * that it may write (volumes), and files that its processes hold open after their last name is gone.
+ * What counts: the job's directory (all attempts and staged inputs; not the log, which has a limit
+ * of its own), what it adds to folders outside that it may write (volumes), and files that its
+ * processes hold open after their last name is gone.
  *
  * When the disk is nearly full (base/room.h), a job that goes on writing is ended: one that has
  * written a quarter or more of what was written since then. Whoever writes little goes on.
@@ -26,7 +27,8 @@
 
 struct guard;
 
-/* `job_dir` is the directory of all attempts. `limit`: bytes; 0: as much as the disk has. */
+/* Before the program runs. `job_dir` is the directory of all attempts, `limit` bytes; 0: as much as the
+ * disk has. */
 struct guard *guard_new(const char *job_dir, long long limit);  /* NULL: no memory */
 void guard_free(struct guard *g);       /* NULL is fine */
 OWN_DEFINE(guard)
@@ -35,7 +37,8 @@ OWN_DEFINE(guard)
  * what they have now does not count. */
 void guard_add(struct guard *g, const json_t *paths);
 
-/* What there is now: called once the program runs. */
+/* The program runs: from now on there is something to look at. What folders outside have is measured
+ * here and not before, since it may take long. */
 void guard_begin(struct guard *g, double now);
 
 /* When to look next, of the same clock as `now`; 0: guard_begin was not called. */

@@ -457,11 +457,11 @@ static int run_program(struct keeper *k, struct task *t, struct limits_group *li
     s.out = p.to[0];
     s.err = p.to[1];
     s.limits = t->outside ? NULL : limits;
+    OWN(guard) guard = make_guard(k, t, started != NULL);
     if (rc == 0)
         rc = sandbox_start(&s, &k->run, err);
     close_all(p.to);
     if (rc == 0) {
-        OWN(guard) guard = make_guard(k, t, started != NULL);
         k->deadline = 0;
         k->guard = guard;
         watch(k, &p, t, &o, started);

@@ -254,18 +254,20 @@ def test_lines_that_a_full_disk_took_are_told(muster, small_disk):
 
 def test_a_disk_that_a_job_filled_is_cleared_by_the_jobs_commands(muster, small_disk):
     with Server(muster, small_disk / "data") as server:
+        holder = {**JOB, "command": ["sleep", "1000"]}
+        assert submit(server, "holder", holder, set())[0] == 201
+        wait_for(server, "holder", ("running",))
         filler = {**JOB, "command": ["sh", "-c", "cat /dev/zero >big; echo full; sleep 1000"]}
         assert submit(server, "filler", filler, set())[0] == 201
-        wait_for(server, "filler", ("running",))
-        size, big = 0, next((small_disk / "data/jobs").glob("*/1/work")) / "big"
-        while not big.exists() or size != big.stat().st_size or size < 1 << 20:
-            size = big.stat().st_size if big.exists() else 0
-            time.sleep(0.2)
+        job = wait_for(server, "filler")        # it is ended before others are hurt
+        assert job["state"] == "failed" and job["reason"].startswith("killed: wrote more than its"), job
+        fill(small_disk / "rest")               # nobody of ours: to the last byte
         server.stop()
         server.start()                          # also when it is full
-        muster("jobs", "cancel", "filler", env=server.env)
-        assert wait_for(server, "filler", ("cancelled",))
+        muster("jobs", "cancel", "holder", env=server.env)
+        assert wait_for(server, "holder", ("cancelled",))
         muster("jobs", "delete", "filler", env=server.env)
+        (small_disk / "rest").unlink()
         assert os.statvfs(small_disk).f_bavail * os.statvfs(small_disk).f_bsize > 2 << 20
         assert submit(server, "after", JOB, set())[0] == 201
         assert wait_for(server, "after")["state"] == "succeeded"
