@@ -417,6 +417,20 @@ static void add_gpus(struct task *t, const struct task_order *o)
             task_arg(t, "--device=%s", node);
 }
 
+/* The same namespace that a sandbox would have; podman without root may not enter it, and makes one
+ * of its own. */
+static void add_network(struct task *t, const struct task_order *o)
+{
+    if (t->network != NETWORK_OUTSIDE || !o->net)
+        task_arg(t, "--network=%s", t->network == NETWORK_NONE ? "none" : "host");
+    else if (geteuid() == 0)
+        task_arg(t, "--network=ns:/proc/%d/fd/%d", (int)getpid(), o->net->net);
+    else
+        task_arg(t, "--network=slirp4netns:allow_host_loopback=false");
+    if (t->network == NETWORK_OUTSIDE && o->net && o->resolver_at[0])
+        task_arg(t, "--dns=" NETWORK_RESOLVER);
+}
+
 /* ------------------------------------------------------------------ what runs inside */
 
 static void add_words(struct task *t, const json_t *words)
@@ -618,7 +632,7 @@ int container_make(const struct task_order *o, const struct container *c, task_s
     task_arg(t, "--http-proxy=false");  /* podman would hand on what it has itself, passwords too */
     task_arg(t, "--log-driver=passthrough");
     task_arg(t, "--shm-size=0");
-    task_arg(t, "--network=%s", t->network ? "host" : "none");
+    add_network(t, o);
     task_arg(t, "--workdir=%s", workdir(o, c));
     add_ulimits(t);
     add_user(o, c, t);

@@ -83,6 +83,9 @@ void driver_local_news_clear(void);
 /* What `start` runs as "PROGRAM keeper DIR"; default: the program itself. */
 void driver_local_program(const char *path);
 
+/* The URL that jobs know the server by: a keeper that stands by makes a way to it (drivers/way.h). */
+void driver_local_server(const char *url);
+
 /* Can jobs be confined on this machine? ERR_DENIED with a sentence that says what to do. For
  * serve, at its start: it also writes the table of runtimes and makes the first keeper stand
  * ready. */

@@ -38,6 +38,7 @@
 #include "drivers/gpus.h"
 #include "drivers/guard.h"
 #include "drivers/journal.h"
+#include "drivers/keeper_network.h"
 #include "drivers/mask.h"
 #include "drivers/sandbox.h"
 #include "drivers/step.h"
@@ -405,13 +406,16 @@ static void watch(struct keeper *k, struct pipes *p, const struct task *t, struc
         struct pollfd fds[] = { { .fd = k->run.talk, .events = POLLIN },
                                 { .fd = k->signals, .events = POLLIN },
                                 { .fd = p->from[0], .events = POLLIN },
-                                { .fd = p->from[1], .events = POLLIN } };
+                                { .fd = p->from[1], .events = POLLIN },
+                                { .fd = keeper_network_fd(), .events = POLLIN } };
         bool before = o->started > 0;
-        poll(fds, 4, next_timeout_ms(k));
+        poll(fds, 5, next_timeout_ms(k));
         if (fds[2].revents || fds[3].revents)
             read_output(k, p);
         if (fds[0].revents)
             ended = take_word(k, o, t);
+        if (fds[4].revents)
+            keeper_network_look();
         if (started && !before && o->started > 0)
             started(k);
         take_signals(k, o);
@@ -581,6 +585,7 @@ static void write_exit(struct keeper *k, json_t *doc)
 
     json_decref(doc);
     gpus_release(&k->gpus);     /* nothing runs any more; the next job may look for one at once */
+    keeper_network_end();
     if (k->exit_file < 0)
         reserve_exit(k);
     /* For as long as it takes: until it is written the job has not ended, and says so by the
@@ -776,7 +781,8 @@ static int run_job(struct keeper *k, struct err *err)
     }
     if (take_user(k, err) < 0)
         return -(int)err->code;
-    if (container_choose(&k->task_order, run_step, k, &container, err) < 0 ||
+    if (keeper_network_take(&k->task_order, k->order, err) < 0 ||
+        container_choose(&k->task_order, run_step, k, &container, err) < 0 ||
         take_gpus(k, err) < 0)
         return -(int)err->code;
     k->task_order.container = &container;
@@ -836,7 +842,7 @@ static void warm_up(void)
         getpwuid(getuid());
 }
 
-int keeper_wait(char *out_dir, size_t size, struct err *err)
+int keeper_wait(const char *server, char *out_dir, size_t size, struct err *err)
 {
     char control[CMSG_SPACE(2 * sizeof(int))] = { 0 };
     struct iovec text = { .iov_base = out_dir, .iov_len = size - 1 };
@@ -847,11 +853,15 @@ int keeper_wait(char *out_dir, size_t size, struct err *err)
 
     prctl(PR_SET_NAME, "muster-keeper", 0, 0, 0);
     warm_up();
+    if (server)
+        keeper_network_ahead(server);
     while ((n = recvmsg(KEEPER_LOCK_FD, &m, 0)) < 0 && errno == EINTR)
         ;
     const struct cmsghdr *c = n > 0 ? CMSG_FIRSTHDR(&m) : NULL;
-    if (!c || c->cmsg_type != SCM_RIGHTS || c->cmsg_len != CMSG_LEN(sizeof fds))
+    if (!c || c->cmsg_type != SCM_RIGHTS || c->cmsg_len != CMSG_LEN(sizeof fds)) {
+        keeper_network_end();
         return err_set(err, ERR_MISSING, "no job came");
+    }
     memcpy(fds, CMSG_DATA(c), sizeof fds);
     out_dir[n] = '\0';
     /* Both are above the two numbers, which have been taken since the beginning. */

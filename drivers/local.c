@@ -32,6 +32,7 @@
 #include "drivers/container.h"
 #include "drivers/environment.h"
 #include "drivers/keeper.h"
+#include "drivers/network.h"
 #include "drivers/runtimes.h"
 #include "drivers/sandbox.h"
 
@@ -42,6 +43,13 @@ static char program[PATH_MAX] = "/proc/self/exe";
 void driver_local_program(const char *path)
 {
     snprintf(program, sizeof program, "%s", path);
+}
+
+static char server[160];
+
+void driver_local_server(const char *url)
+{
+    snprintf(server, sizeof server, "%s", url);
 }
 
 static int path_in(const char *dir, const char *name, char *out, struct err *err)
@@ -91,7 +99,7 @@ static void unwatch_lock(const char *lock)
 /* ------------------------------------------------------------------ making a keeper */
 
 struct spawn {
-    const char *program, *dir;
+    const char *program, *dir, *server;
     int lock, env_fd;
     char *const *env;
     int error;                  /* of the grandchild, which shares our memory */
@@ -102,7 +110,7 @@ struct spawn {
 static int spawn_keeper(void *arg)
 {
     struct spawn *s = arg;
-    char *const argv[] = { "muster", "keeper", (char *)s->dir, NULL };
+    char *const argv[] = { "muster", "keeper", (char *)s->dir, (char *)s->server, NULL };
     sigset_t none;
 
     int lock = fcntl(s->lock, F_DUPFD, 10), env = fcntl(s->env_fd, F_DUPFD, 10);
@@ -164,6 +172,9 @@ static int make_keeper(const char *dir, int lock, int env_fd, struct err *err)
     sigset_t all, before;
     OWN_MEM char *stacks = malloc(2 * SPAWN_STACK);
     struct spawn s = { .program = program, .dir = dir, .lock = lock, .env_fd = env_fd, .env = env };
+
+    if (!strcmp(dir, "-") && server[0] && !network_missing())
+        s.server = server;
 
     if (!stacks)
         return err_set(err, ERR_AGAIN, "no memory to start a job");
@@ -279,6 +290,8 @@ static int put_order(const struct order *o, struct err *err)
                         json_pack("{s:I, s:I, s:I}", "memory", (json_int_t)o->limits.memory,
                                   "processes", (json_int_t)o->limits.processes, "disk",
                                   (json_int_t)o->limits.disk));
+    if (network_missing())
+        json_object_set_new(doc, "no_outside", json_string(network_missing()));
     if (o->log_limit > 0)
         json_object_set_new(doc, "log_limit", json_integer(o->log_limit));
     /* Nobody reads it before it is whole: the lock is ours, and the keeper does not exist yet. */
@@ -525,6 +538,7 @@ int driver_local_check(const char *data_dir, struct err *err)
         return -(int)err->code;
     take_helper(data_dir);
     limits_sweep();
+    network_check();
     clean_aside(data_dir);
     make_spare();
     return 0;

@@ -318,18 +318,6 @@ static void be_init(struct init *in, uid_t uid, gid_t gid)
     watch_program(in, signals);
 }
 
-static pid_t clone_with(unsigned long flags, const struct limits_group *limits)
-{
-    struct clone_args args = { .flags = flags, .exit_signal = SIGCHLD };
-    int cgroup = limits ? limits_cgroup(limits) : -1;
-
-    if (cgroup < 0)
-        return (pid_t)syscall(SYS_clone, flags | SIGCHLD, NULL, NULL, NULL, NULL);
-    args.flags |= CLONE_INTO_CGROUP;
-    args.cgroup = (uint64_t)cgroup;
-    return (pid_t)syscall(SYS_clone3, &args, sizeof args);
-}
-
 int sandbox_start(const struct sandbox *s, struct sandbox_run *out, struct err *err)
 {
     unsigned long flags = s->confined ? CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWIPC : 0;
@@ -342,9 +330,10 @@ int sandbox_start(const struct sandbox *s, struct sandbox_run *out, struct err *
         flags |= CLONE_NEWUSER;
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, talk) < 0)
         return err_set(err, ERR_AGAIN, "no socket for a sandbox: %s", strerror(errno));
-    uid_t uid = geteuid();
-    gid_t gid = getegid();
-    pid_t pid = clone_with(flags, s->limits);
+    const bool below = s->confined && s->user_fd > 0;   /* where we are 0 (drivers/network.c) */
+    uid_t uid = below ? 0 : geteuid();
+    gid_t gid = below ? 0 : getegid();
+    pid_t pid = sandbox_clone(flags, s);
     if (pid == 0) {
         close(talk[0]);
         in.talk = talk[1];

@@ -38,10 +38,12 @@ struct sandbox {
     const char *hide[2];        /* directories that are empty inside but for what `paths` names */
     struct sandbox_path paths[SANDBOX_PATHS_MAX];       /* parents before children */
     int n_paths;
-    bool confined, network;
     bool user_namespaces;       /* it may make some */
     int user_ns;                /* a server that is root: of the job's user (drivers/users.h);
                                    0: the job is SANDBOX_USER outside, too */
+    bool confined, network;     /* network: as outside, or as net_fd has it; else loopback alone */
+    int net_fd, user_fd;        /* > 0: a network namespace, and the user namespace it belongs to
+                                   (drivers/network.h); it is entered first */
     long long scratch;          /* bytes of memory for /tmp and /dev/shm together */
     int out, err;               /* where standard output and error go */
     const char *const *abandoned;       /* not confined: what init runs when the keeper has died;

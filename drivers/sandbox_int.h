@@ -22,6 +22,9 @@ const char *sandbox_room(const struct sandbox *s, const int *fds);
 int sandbox_bind(int fd, const char *target, int ns, unsigned long long attributes);
 int sandbox_bind_at(int fd, int target, int ns, unsigned long long attributes);
 
+/* As clone, into the control group and the network of s. */
+pid_t sandbox_clone(unsigned long flags, const struct sandbox *s);
+
 /* From here on neither this process nor what it starts gets through some doors of the kernel. Needs
  * no_new_privs. `namespaces`: the door to user namespaces stays open. As a system call. */
 int sandbox_filter(bool namespaces);

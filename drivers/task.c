@@ -140,7 +140,7 @@ static int init_empty(struct task *t, const struct task_order *o, struct err *er
     const char *path = getenv("PATH");
 
     *t = (struct task){ .argv = json_array(), .env = json_object(), .paths = json_array(),
-                        .network = !json_is_false(json_object_get(o->spec, "network")),
+                        .network = o->network,
                         .limits = limits_of(o) };
     if (!t->argv || !t->env || !t->paths) {
         task_done(t);
@@ -445,10 +445,10 @@ int task_fill(struct task *t, const struct task_order *o, struct sandbox *out, s
     struct sandbox s = { .cwd = t->cwd,
                          .hide = { o->data_dir, home_of(t) },
                          .confined = o->confined && !t->outside,
-                         .network = t->network,
                          .user_ns = o->user_ns,
                          .user_namespaces =
                              json_is_true(json_object_get(o->spec, "user_namespaces")),
+                         .network = t->network != NETWORK_NONE,
                          .scratch = scratch_of(&t->limits) };
     const char *name;
     json_t *value;
@@ -475,6 +475,9 @@ int task_fill(struct task *t, const struct task_order *o, struct sandbox *out, s
             .fd = (int)json_integer_value(json_object_get(value, "fd")),
             .writable = json_is_true(json_object_get(value, "writable")) };
     }
+    if (t->network == NETWORK_OUTSIDE && o->resolver_at[0] && s.n_paths < SANDBOX_PATHS_MAX)
+        s.paths[s.n_paths++] =
+            (struct sandbox_path){ .path = o->resolver_at, .from = o->resolver };
     /* What is mounted later covers: parents first. */
     qsort(s.paths, (size_t)s.n_paths, sizeof s.paths[0], by_path);
     if (t->run_dir[0]) {
@@ -487,6 +490,10 @@ int task_fill(struct task *t, const struct task_order *o, struct sandbox *out, s
                                       t->container, NULL };
         memcpy(t->remove, words, sizeof words);
         s.abandoned = t->remove;
+    }
+    if (t->network == NETWORK_OUTSIDE && o->net) {
+        s.net_fd = o->net->net;
+        s.user_fd = o->net->user;
     }
     s.argv = t->argv_list;
     s.env = t->env_list;

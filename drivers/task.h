@@ -13,6 +13,7 @@
 
 #include "base/err.h"
 #include "drivers/limits.h"
+#include "drivers/network.h"
 #include "drivers/sandbox.h"
 
 struct container;
@@ -33,6 +34,10 @@ struct task_order {
     struct journal *journal;    /* what was used in place of what was asked for is said there */
     const struct container *container;  /* what its image comes to; NULL: not looked at */
     const struct gpus *gpus;    /* those that are its own; NULL: none */
+    enum network_mode network;
+    const struct network *net;  /* NETWORK_OUTSIDE: its namespace */
+    char resolver[PATH_MAX], resolver_at[PATH_MAX];     /* a resolv.conf for inside, and the path
+                                                           it is seen at; "": the machine's own */
 };
 
 struct task {
@@ -40,7 +45,7 @@ struct task {
     json_t *env;                /* name to text */
     json_t *paths;              /* [{"path": ..., "from": ... or "fd": ..., "writable": bool}] */
     char cwd[PATH_MAX];
-    bool network;
+    enum network_mode network;
     bool outside;               /* in no sandbox: podman makes the job's (drivers/container.h) */
     char container[128];        /* its name; "": none */
     struct limits limits;

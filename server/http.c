@@ -374,6 +374,8 @@ int http_start(struct server *s, const struct http_config *config,
         for (; h->n_loops < h->config.loops; h->n_loops++)
             if (loop_init(h, h->n_loops, err) < 0)
                 break;
+    if (!err->code && s->data_dir)
+        ways_start(h, err);
     if (!err->code)
         s->http = h;            /* before a handler runs that wakes others */
     for (int i = 0; !err->code && i < h->n_loops; i++, h->n_started++)
@@ -413,6 +415,7 @@ void http_stop(struct http *h)
     if (!h)
         return;
     atomic_store(&h->draining, true);
+    ways_stop(h);
     atomic_store(&h->stopping, true);
     for (int i = 0; i < h->n_started; i++)
         if (eventfd_write(h->loops[i].event, 1) < 0)
@@ -434,6 +437,7 @@ void http_free(struct http *h)
     if (!h)
         return;
     http_stop(h);
+    ways_free(h);
     for (int i = 0; i < h->n_loops; i++) {
         close(h->loops[i].epoll);
         close(h->loops[i].event);

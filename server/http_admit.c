@@ -231,8 +231,7 @@ void accept_all(struct loop *l)
         struct sockaddr_storage from;
         socklen_t n = sizeof from;
         int over = OVER_NONE;
-        int fd = accept4(h->config.listen_fd, (struct sockaddr *)&from, &n,
-                         SOCK_NONBLOCK | SOCK_CLOEXEC);
+        int fd = ways_accept(h, &from, &n);
         if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM))
             wait_for_room(l);
         if (fd < 0)

@@ -204,6 +204,7 @@ struct http {
     unsigned next_loop;
     atomic_bool draining, stopping;
     double accept_after;                /* out of descriptors: try again then */
+    struct ways *ways;                  /* of jobs; http_ways.c */
 
     pthread_mutex_t lock;
     pthread_cond_t changed;
@@ -253,6 +254,13 @@ void reply_plain(struct request *q, int status, const char *text);
 /* http.c */
 void loop_sweep_by(struct loop *l, double when);
 void pool_give(struct http *h, struct conn *c);
+
+/* http_ways.c */
+int ways_start(struct http *h, struct err *err);        /* before the loops run */
+void ways_stop(struct http *h);         /* accepts no more */
+void ways_free(struct http *h);         /* also one that did not start */
+/* The next connection of the server's own socket or of a job's, as accept4. On the first loop. */
+int ways_accept(struct http *h, struct sockaddr_storage *from, socklen_t *n);
 
 /* http_tls.c */
 int tls_open(const char *cert, const char *key, void **out, struct err *err);

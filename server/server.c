@@ -16,6 +16,7 @@
 #include "base/files.h"
 #include "base/log.h"
 #include "drivers/driver.h"
+#include "drivers/network.h"
 #include "drivers/runtimes.h"
 #include "server/auth.h"
 #include "server/objects.h"
@@ -69,9 +70,12 @@ static int start_queue(struct server *s, struct err *err)
 {
     const struct queue_config config = { .gpus = -1, .news_fd = -1, .unconfined = s->no_sandbox };
 
+    driver_local_server(s->address);
     if (runtimes_check(s->data_dir, err) < 0 ||
         (!s->no_sandbox && driver_local_check(s->data_dir, err) < 0))
         return -(int)err->code;
+    if (network_missing())
+        log_event(LEVEL_WARN, "network.missing", "{s:s}", "what", network_missing());
     return queue_new(s, &config, &s->queue, err);
 }
 
