@@ -14,7 +14,7 @@
 #include "spec/spec.h"
 
 struct args {
-    const char *project, *name, *workers, *priority, *staging;
+    const char *project, *name, *workers, *priority, *staging, *network;
     long retries, time_limit;
     int json, follow, user_namespaces;
     struct option_list set, label, secret;
@@ -34,6 +34,9 @@ static const struct option options[] = {
       "last checkpoint",
       OPTION_INT, AT(retries) },
     { "time-limit", 0, "S", "end it after so many seconds", OPTION_INT, AT(time_limit) },
+    { "network", 0, "outside|none|host",
+      "what it reaches, in place of the spec's: the world, nothing, all that its machine does",
+      OPTION_TEXT, AT(network) },
     { "label", 0, "KEY=VALUE", "a label, to find it by", OPTION_LIST, AT(label) },
     { "secret", 0, "VAR=NAME", "give it the secret NAME in the environment variable VAR",
       OPTION_LIST, AT(secret) },
@@ -207,6 +210,8 @@ static int add_asked(const struct args *a, json_t *job, struct err *err)
         json_object_set_new(job, "time_limit_s", json_integer(a->time_limit));
     if (a->user_namespaces)
         json_object_set_new(job, "user_namespaces", json_true());
+    if (a->network)
+        json_object_set_new(job, "network", json_string(a->network));
     if (add_pairs(&a->label, "label", job, "labels", err) < 0)
         return -(int)err->code;
     return add_pairs(&a->secret, "secret", job, "secrets", err);
@@ -228,6 +233,9 @@ static int make_job(const struct job_spec *s, const struct args *a, json_t **out
     if (resources) {
         json_object_set_new(job, "resources", json_copy(resources));
     }
+    json_t *network = a->network ? NULL : json_object_get(s->doc, "network");
+    if (network)
+        json_object_set(job, "network", network);
     json_object_set_new(job, "origin", json_pack("{s:s}", "api", "native"));
     *out = TAKE(job);
     return 0;

@@ -9,7 +9,7 @@
 #include "server/jobs_int.h"
 #include "spec/scan.h"
 
-enum type { TEXT, NUMBER, WHOLE, BOOLEAN, OBJECT, TEXTS, STRINGS, LABELS, NAME };
+enum type { TEXT, NUMBER, WHOLE, BOOLEAN, OBJECT, TEXTS, STRINGS, LABELS, NAME, NETWORK };
 
 /* `STRINGS`: an object of texts; `TEXTS`: a list of texts. */
 struct key {
@@ -51,8 +51,8 @@ static const struct key keys[] = {
     { "retries.limit", WHOLE, 0, 1000 },
     { "retries.backoff_s", NUMBER, 0, 1e6 },
     { "priority", WHOLE, -100, 100 },
-    { "network", BOOLEAN, 0, 0 },
     { "user_namespaces", BOOLEAN, 0, 0 },
+    { "network", NETWORK, 0, 0 },
     { "job_dir", TEXT, 0, 0 },
     { "host_files", BOOLEAN, 0, 0 },    /* may name files of this machine: the owner asked */
     { "labels", LABELS, 0, 0 },
@@ -111,6 +111,23 @@ int job_labels_check(const json_t *labels, struct err *err)
     return 0;
 }
 
+/* One of the three words; true and false are others for the first two (drivers/network.h). */
+static int network_check_word(const json_t *v, struct err *err)
+{
+    static const char *const words[] = { "outside", "none", "host", NULL };
+    const char *word = json_string_value(v);
+
+    if (json_is_boolean(v))
+        return 0;
+    for (int i = 0; word && words[i]; i++)
+        if (!strcmp(word, words[i]))
+            return 0;
+    const char *near = word ? near_word(word, words) : NULL;
+    return err_set(err, ERR_INVALID, "network: takes outside, none or host%s%.64s%s%s%s%s",
+                   word ? ", not \"" : "", word ? word : "", word ? "\"" : "",
+                   near ? "; did you mean \"" : "", near ? near : "", near ? "\"?" : "");
+}
+
 static int value_check(const struct key *k, const json_t *v, struct err *err)
 {
     const char *name;
@@ -138,6 +155,8 @@ static int value_check(const struct key *k, const json_t *v, struct err *err)
         return 0;
     case LABELS:
         return job_labels_check(v, err);
+    case NETWORK:
+        return network_check_word(v, err);
     case STRINGS:
         if (!json_is_object(v))
             return err_set(err, ERR_INVALID, "%s: takes an object of texts", k->path);

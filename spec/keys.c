@@ -66,6 +66,9 @@ static const struct key keys[] = {
       .why = "a Python program of your own, in place of data ... epochs" },
     { "", "command", KEY_TEXTS, .why = "any program of your own, in place of data ... epochs" },
     { "", "image", KEY_TEXT, .why = "container image of a program of your own" },
+    { "", "network", KEY_WORD, .of = "outside|none|host",
+      .why = "what a job of the server reaches: the world outside and the server (the default), "
+             "nothing, or all that its machine reaches" },
 
     { "python", "package", KEY_PATH, .value = ".", .why = "folder or archive with the package" },
     { "python", "module", KEY_TEXT, REQUIRED | SHORT, .why = "what python -m runs" },
@@ -417,7 +420,7 @@ static const struct {
     { "lr_scheduler", "schedule" },     { "max_pool2d", "maxpool" },
     { "mean_squared_error", "squared_error" }, { "mse", "squared_error" },
     { "mse_loss", "squared_error" },    { "mae", "l1" },
-    { "negative_slope", "slope" },      { "network", "model" },
+    { "negative_slope", "slope" },      { "net", "model" },
     { "nll_loss", "nll" },              { "num_embeddings", "rows" },
     { "num_epochs", "epochs" },         { "optim", "optimizer" },
     { "out_channels", "out" },          { "out_features", "out" },

@@ -212,7 +212,7 @@ int spec_read(const char *path, const char *const *set, int n_set, struct job_sp
 json_t *spec_identity(const struct job_spec *s)
 {
     static const char *const free_to_differ[] = { "name", "workers", "resources", "run_on",
-                                                  "threads" };
+                                                  "threads", "network" };
     json_t *doc = json_deep_copy(s->doc);
 
     if (doc && !json_equal(doc, s->doc)) {      /* it does not tell when memory ran out half-way */
