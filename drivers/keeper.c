@@ -53,6 +53,7 @@ enum {
     RESIZE_AGAIN_MS = 200,      /* the coordinator of a run is not up at once */
     ORDER_BYTES = 64 << 20,
     GPU_WAIT_S = 30, GPU_AGAIN_MS = 20, USER_WAIT_S = 30,
+    AHEAD_MS = 5,
 };
 
 enum cause { ENDED_ITSELF, STOPPED, OUT_OF_TIME, OUT_OF_DISK, NO_PROGRAM, NOT_SET_UP };
@@ -853,7 +854,9 @@ int keeper_wait(const char *server, char *out_dir, size_t size, struct err *err)
 
     prctl(PR_SET_NAME, "muster-keeper", 0, 0, 0);
     warm_up();
-    if (server)
+    /* Not while the job that another keeper was just given is being started. */
+    if (server && poll(&(struct pollfd){ .fd = KEEPER_LOCK_FD, .events = POLLIN }, 1,
+                       AHEAD_MS) == 0)
         keeper_network_ahead(server);
     while ((n = recvmsg(KEEPER_LOCK_FD, &m, 0)) < 0 && errno == EINTR)
         ;

@@ -191,11 +191,14 @@ static int make_keeper(const char *dir, int lock, int env_fd, struct err *err)
     return error ? err_set(err, ERR_AGAIN, "cannot start a keeper: %s", strerror(error)) : 0;
 }
 
-/* ------------------------------------------------------------------ one keeper ahead */
+/* ------------------------------------------------------------------ keepers ahead */
 
-/* To start a program costs more than all that a keeper does before its job runs; so one stands
- * ready. It ends when the server does: its socket closes. */
-static int spare = -1;
+/* To start a program costs more than all that a keeper does before its job runs, and its network
+ * takes longer still; so some stand ready. One alone would not have its network up when the next
+ * job follows at once. They end when the server does: their sockets close. */
+enum { SPARES = 3 };
+static int spares[SPARES];      /* the oldest first */
+static int n_spares;
 static pthread_mutex_t spare_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static void make_spare(void)
@@ -206,14 +209,25 @@ static void make_spare(void)
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
         return;
     pthread_mutex_lock(&spare_lock);
-    if (spare < 0 && make_keeper("-", pair[1], pair[1], &none) == 0) {
-        spare = pair[0];
+    if (n_spares < SPARES && make_keeper("-", pair[1], pair[1], &none) == 0) {
+        spares[n_spares++] = pair[0];
         pair[0] = -1;
     }
     pthread_mutex_unlock(&spare_lock);
     close(pair[1]);
     if (pair[0] >= 0)
         close(pair[0]);
+}
+
+/* The oldest; -1: there is none. */
+static int take_spare(void)
+{
+    pthread_mutex_lock(&spare_lock);
+    const int fd = n_spares ? spares[0] : -1;
+    if (n_spares)
+        memmove(spares, spares + 1, (size_t)--n_spares * sizeof spares[0]);
+    pthread_mutex_unlock(&spare_lock);
+    return fd;
 }
 
 /* False: there is none, or it has died. If it dies later with the message unread, the lock is
@@ -227,10 +241,7 @@ static bool use_spare(const char *dir, int lock, int env_fd)
     struct cmsghdr *c = CMSG_FIRSTHDR(&m);
     const int fds[2] = { lock, env_fd };
 
-    pthread_mutex_lock(&spare_lock);
-    int fd = spare;
-    spare = -1;
-    pthread_mutex_unlock(&spare_lock);
+    int fd = take_spare();
     if (fd < 0)
         return false;
     c->cmsg_level = SOL_SOCKET;
@@ -341,7 +352,8 @@ static int start(const struct order *o, struct err *err)
         return -(int)err->code;
     if (!use_spare(o->dir, lock, env) && make_keeper(o->dir, lock, env, err) < 0)
         return -(int)err->code;
-    make_spare();
+    for (int i = 0; i < 2; i++)         /* in place of this one, and one more while there are few */
+        make_spare();
     return 0;
 }
 
