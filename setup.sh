@@ -12,10 +12,11 @@ here=$(cd "$(dirname "$0")" && pwd)
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/muster
 data=${MUSTER_DATA:-$cache/data}
 
+# slirp4netns: the world outside for jobs that have a network of their own (docs/design/sandbox.md).
 build_packages="gcc make meson ninja-build pkg-config libc6-dev libjansson-dev libyaml-dev
     zlib1g-dev nettle-dev libcurl4-openssl-dev libsqlite3-dev libgnutls28-dev libarchive-dev
     libcmocka-dev python3 python3-pip python3-venv
-    dataset-fashion-mnist"
+    dataset-fashion-mnist slirp4netns"
 # iproute2 and nftables: the tests make hosts out of network namespaces, and lose packets between them.
 # curl and openssl: calls as the guides show them, and a certificate to test TLS with.
 test_packages="clang clang-format libclang-rt-dev iproute2 nftables curl openssl"
