@@ -135,7 +135,8 @@ static int begin_step(const struct layer *l, struct task *t, struct err *err)
     index_settings(l->index, set_index, t);
     snprintf(t->cwd, sizeof t->cwd, "%s", l->path);
     t->time_limit_s = BUILD_SECONDS;
-    t->network = true;          /* the index; the job's own wish is for the job's own program */
+    /* The index; the job's own wish is for the job's own program. */
+    t->network = l->r->order->net ? NETWORK_OUTSIDE : NETWORK_HOST;
     task_expose_at(t, l->tmp, l->path, true);
     if (l->base)
         task_expose(t, l->base, false);
@@ -291,21 +292,19 @@ static int lock_layer(const struct layer *l, const char *key, int *out, struct e
 }
 
 /* Where the builder finds packages: what the server's settings say, or the relay in front of them. */
-static int open_index(struct index **out, struct err *err)
+static int open_index(const struct network *net, struct index **out, struct err *err)
 {
     OWN(index) x = NULL;
-    struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
-    socklen_t n = sizeof at;
+    int port;
 
     if (index_new(environ, &x, err) < 0)
         return -(int)err->code;
-    if (index_is_secret(x)) {
-        OWN_FD int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        if (listener < 0 || bind(listener, (struct sockaddr *)&at, sizeof at) < 0 ||
-            listen(listener, 64) < 0 || getsockname(listener, (struct sockaddr *)&at, &n) < 0)
+    if (index_wants_relay(x)) {
+        OWN_FD int listener = network_listen(net, &port);
+        if (listener < 0)
             return err_set(err, ERR_AGAIN, "no socket for the package index: %s",
                            strerror(errno));
-        if (index_serve(x, listener, ntohs(at.sin_port), err) < 0)
+        if (index_serve(x, listener, port, err) < 0)
             return -(int)err->code;
     }
     *out = TAKE(x);
@@ -322,7 +321,7 @@ static int build(struct layer *l, int (*fill)(const struct layer *l, struct err 
     struct err none = { 0 };    /* a tree that stays fails at what is next */
     OWN(index) index = NULL;
 
-    if (open_index(&index, err) < 0)
+    if (open_index(l->r->order->net, &index, err) < 0)
         return -(int)err->code;
     l->index = index;
 

@@ -108,6 +108,25 @@ static char *basic(const char *user, size_t n)
     return buf_take(&out);
 }
 
+/* `host` is what comes behind a URL's scheme and user. */
+static bool is_loopback(const char *host)
+{
+    size_t n = host[0] == '[' ? strcspn(host, "]") + 1 : strcspn(host, ":/?#");
+
+    return (!strncmp(host, "127.", 4) && strspn(host, "0123456789.") == n) ||
+           (n == strlen("[::1]") && !strncmp(host, "[::1]", n)) ||
+           (n == strlen("localhost") && !strncasecmp(host, "localhost", n));
+}
+
+static bool leads_to_loopback(const char *url)
+{
+    const char *host = strstr(url, "://");
+    host = host ? host + 3 : url;
+    size_t n = strcspn(host, "/?#");
+    const char *at = memrchr(host, '@', n);
+    return is_loopback(at ? at + 1 : host);
+}
+
 /* `login` is USER:PASSWORD from elsewhere; NULL: what is before the URL's host, if anything. */
 static int add_at(struct index *x, const char *url, size_t n, const char *login, bool slash)
 {
@@ -134,7 +153,7 @@ static int add_at(struct index *x, const char *url, size_t n, const char *login,
         free(TAKE(to->url));
         return -1;
     }
-    x->secret |= to->authorization != NULL;
+    x->relayed |= to->authorization != NULL || is_loopback(at ? at + 1 : host);
     return x->n++;
 }
 
@@ -221,7 +240,7 @@ int index_new(char *const *environ_, struct index **out, struct err *err)
     }
     for (size_t i = 0; ok && i < sizeof proxies / sizeof proxies[0]; i++) {
         const char *value = value_of(environ_, proxies[i]);
-        proxy |= value && index_has_credentials(value);
+        proxy |= value && (index_has_credentials(value) || leads_to_loopback(value));
     }
     /* Only the relay can go through such a proxy, so that it has to be told of PyPI too. */
     if (ok && proxy && !value_of(environ_, "PIP_INDEX_URL"))
@@ -234,7 +253,7 @@ int index_new(char *const *environ_, struct index **out, struct err *err)
                        x && x->n == INDEX_MAX
                            ? "pip and uv are told of more than %d indexes (PIP_EXTRA_INDEX_URL, "
                              "UV_INDEX and the like)" : "no memory for %d indexes", INDEX_MAX);
-    x->secret |= proxy;
+    x->relayed |= proxy;
     *out = TAKE(x);
     return 0;
 }
@@ -264,9 +283,9 @@ void index_free(struct index *x)
     free(x);
 }
 
-bool index_is_secret(const struct index *x)
+bool index_wants_relay(const struct index *x)
 {
-    return x->secret;
+    return x->relayed;
 }
 
 void index_settings(const struct index *x,

@@ -2,8 +2,8 @@
  *
  * pip and uv run code of the packages that they build, with all that is in their environment. So a
  * builder is told only settings that hold no secret. Where an index or a proxy of the server's has
- * a user or password in its URL, the builder is told the address of a relay in its place: a process
- * outside the sandbox, with the server's credentials, that fetches pages and files of exactly those
+ * a user or password in its URL, or is on loopback, the builder is told the address of a relay in
+ * its place: a process outside the sandbox, with the server's credentials, that fetches pages and files of exactly those
  * indexes.
  *
  *   GET /N/PATH                     a page of index N, its links rewritten to the next form
@@ -32,11 +32,12 @@ int index_new(char *const *environ_, struct index **out, struct err *err);
 void index_free(struct index *x);       /* ends the relay */
 OWN_DEFINE(index)
 
-/* Does one of the settings hold credentials? */
-bool index_is_secret(const struct index *x);
+/* Does one of the settings hold credentials, or lead to loopback of this machine, which a builder
+ * does not reach (drivers/network.h)? */
+bool index_wants_relay(const struct index *x);
 
 /* Starts the relay on a socket that listens at 127.0.0.1:`port` of the builder; the socket stays
- * the caller's. Only where index_is_secret. The caller has one thread. */
+ * the caller's. Only where index_wants_relay. The caller has one thread. */
 int index_serve(struct index *x, int listener, int port, struct err *err);
 
 /* Calls `set` for each variable that the builder gets. After index_serve, where that is needed. */

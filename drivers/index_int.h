@@ -31,7 +31,7 @@ struct index {
     int n;
     struct index_variable *variables;   /* for the builder; "\1N" in a value is the relay's N */
     size_t n_variables;
-    bool secret;
+    bool relayed;               /* one has credentials, or is on loopback */
     int port;
     pid_t relay;
     struct index_shared *shared;

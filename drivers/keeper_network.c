@@ -46,8 +46,11 @@ int keeper_network_take(struct task_order *o, const json_t *order, struct err *e
         journal_say(o->journal, "%s", missing);
         o->network = NETWORK_HOST;
     }
-    /* Without a sandbox only a container has a network of its own. */
-    if (o->network == NETWORK_OUTSIDE && (o->confined || json_object_get(o->spec, "image")))
+    /* Without a sandbox only a container has a network of its own. A program without network may
+     * still have packages to be fetched before it runs. */
+    const bool wanted = o->network == NETWORK_OUTSIDE ||
+                        (o->network == NETWORK_NONE && json_object_get(o->spec, "python"));
+    if (wanted && !missing && (o->confined || json_object_get(o->spec, "image")))
         return make(o, err);
     network_end(&net);
     return 0;

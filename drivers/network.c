@@ -50,6 +50,7 @@ enum {
     USER_OTHERWISE = 65534,     /* where numbers so large are none (a server in a container) */
     WAIT_MS = 20000,            /* for slirp4netns on a machine that is very busy; usually 10 */
     TUN_MAJOR = 10, TUN_MINOR = 200,
+    STACK_BYTES = 64 << 10,
 };
 
 /* ------------------------------------------------------------------ words */
@@ -444,6 +445,52 @@ int network_wait(struct network *n, struct err *err)
                        : "slirp4netns ended at its start (run it by hand to see why)");
     close_one(&n->ready);
     return 0;
+}
+
+/* ------------------------------------------------------------------ sockets inside, later */
+
+struct listening {
+    const struct network *n;
+    int fd, error;
+};
+
+/* In a child that shares our memory and our descriptors, but not our namespaces. */
+static int listen_inside(void *arg)
+{
+    struct listening *l = arg;
+    struct place p = { .n = sizeof(struct sockaddr_in) };
+
+    *(struct sockaddr_in *)&p.at = (struct sockaddr_in){
+        .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    if (!l->n || ((l->n->user < 0 || setns(l->n->user, CLONE_NEWUSER) == 0) &&
+                  setns(l->n->net, CLONE_NEWNET) == 0))
+        l->fd = listen_at(&p);
+    l->error = errno;
+    _exit(0);
+}
+
+int network_listen(const struct network *n, int *out_port)
+{
+    struct listening l = { .n = n, .fd = -1 };
+    struct sockaddr_in at;
+    socklen_t size = sizeof at;
+    OWN_MEM char *stack = malloc(STACK_BYTES);
+    pid_t pid = stack ? clone(listen_inside, stack + STACK_BYTES,
+                              CLONE_VM | CLONE_VFORK | CLONE_FILES | SIGCHLD, &l) : -1;
+
+    while (pid > 0 && waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+        ;
+    if (pid > 0)
+        errno = l.error;
+    if (l.fd < 0)
+        return -1;
+    if (getsockname(l.fd, (struct sockaddr *)&at, &size) < 0) {
+        close(l.fd);
+        return -1;
+    }
+    fcntl(l.fd, F_SETFL, 0);    /* its user waits for connections */
+    *out_port = ntohs(at.sin_port);
+    return l.fd;
 }
 
 /* ------------------------------------------------------------------ names */

@@ -54,6 +54,9 @@ struct network {
 int network_make(const char *server, struct network *out, struct err *err);
 /* Waits until slirp4netns is up. */
 int network_wait(struct network *n, struct err *err);
+/* A socket that listens at a free port of 127.0.0.1 inside (n NULL: of this machine), yours; -1
+ * with errno. */
+int network_listen(const struct network *n, int *out_port);
 /* Ends slirp4netns and lets go of the namespace. Twice is fine. */
 void network_end(struct network *n);
 

@@ -18,7 +18,7 @@ static char *told(char *const *env, bool *out_secret)
     struct buf b = BUF_INIT;
 
     assert_ok(index_new(env, &x, &err));
-    *out_secret = index_is_secret(x);
+    *out_secret = index_wants_relay(x);
     buf_text(&b, "");
     index_settings(x, set, &b);
     return buf_take(&b);
@@ -36,6 +36,28 @@ static void settings_without_a_secret_are_handed_on(void **state)
     assert_string_equal(text, "PIP_INDEX_URL=https://p.example/simple/|PIP_FIND_LINKS=/a /b|"
                               "PIP_PRE=1|UV_INDEX=torch=https://t.example/w/|");
     free(text);
+}
+
+static void an_index_or_proxy_on_loopback_is_reached_by_the_relay(void **state)
+{
+    (void)state;
+    static char *const local[] = { "PIP_INDEX_URL=http://127.0.0.1:3141/root/pypi",
+                                   "UV_INDEX=mine=http://localhost/simple",
+                                   "PIP_EXTRA_INDEX_URL=http://[::1]:80/simple",
+                                   "https_proxy=http://127.0.0.1:3128", "http_proxy=localhost:1" };
+    static char *const others[] = { "PIP_INDEX_URL=http://127.example/simple",
+                                    "PIP_INDEX_URL=http://localhost.example/simple",
+                                    "https_proxy=http://proxy.example:3128" };
+    bool relayed;
+
+    for (size_t i = 0; i < sizeof local / sizeof local[0]; i++) {
+        free(told((char *const[]){ local[i], NULL }, &relayed));
+        assert_true(relayed);
+    }
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+        free(told((char *const[]){ others[i], NULL }, &relayed));
+        assert_false(relayed);
+    }
 }
 
 static void a_password_anywhere_is_noticed_and_never_told(void **state)
@@ -133,6 +155,8 @@ static void a_page_keeps_all_but_its_links(void **state)
     }
 }
 
-CHECK_MAIN(settings_without_a_secret_are_handed_on, a_password_anywhere_is_noticed_and_never_told,
+CHECK_MAIN(settings_without_a_secret_are_handed_on,
+           an_index_or_proxy_on_loopback_is_reached_by_the_relay,
+           a_password_anywhere_is_noticed_and_never_told,
            links_are_resolved_as_a_browser_does, credentials_are_for_their_own_origin,
            a_page_keeps_all_but_its_links)
