@@ -3,8 +3,8 @@
  * pip and uv run code of the packages that they build, with all that is in their environment. So a
  * builder is told only settings that hold no secret. Where an index or a proxy of the server's has
  * a user or password in its URL, or is on loopback, the builder is told the address of a relay in
- * its place: a process outside the sandbox, with the server's credentials, that fetches pages and files of exactly those
- * indexes.
+ * its place: a process outside the sandbox, with the server's credentials, that fetches pages and
+ * files of exactly those indexes.
  *
  *   GET /N/PATH                     a page of index N, its links rewritten to the next form
  *   GET /f/MAC/N/URL/FILENAME       a file that a page of index N named; URL is base64
