@@ -25,7 +25,8 @@ int keeper_run(const char *dir, struct err *err);
 
 /* A keeper that was started ahead of its job: makes its network for the server of this URL
  * (drivers/network.h; NULL: none), then waits on KEEPER_LOCK_FD, a socket, for one message, the
- * directory with the two descriptors, which are then where keeper_run looks for them. ERR_MISSING: the server has gone, and there will be none. */
+ * directory with the two descriptors, which are then where keeper_run looks for them. ERR_MISSING:
+ * the server has gone, and there will be none. */
 int keeper_wait(const char *server, char *out_dir, size_t size, struct err *err);
 
 #endif
