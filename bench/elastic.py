@@ -33,7 +33,7 @@ PEER_EVENTS = int(os.environ.get("PEER_EVENTS", 5))
 ROUNDS = int(os.environ.get("ROUNDS", 5))
 SECONDS = float(os.environ.get("SECONDS", 2))
 LIMIT = 30                      # seconds until something counts as hung
-WORKERS = 4
+WORKERS = 2 if sides.QUICK else 4
 GOAL = 0.1
 
 
@@ -157,7 +157,7 @@ def times(seconds):
 
 def peer_times():
     n = str(PEER_EVENTS)
-    if n == "0":
+    if n == "0" or sides.left_out("torchrun"):
         return {}
     done = subprocess.run([sides.PYTHON, os.path.join(sides.PEERS, "elastic_torchrun.py"),
                            "--alone", n, "--kill", n, "--join", n, "--loss", "1"],
@@ -192,13 +192,13 @@ def recovery():
          line("a newcomer's first word to the first step with it", word, [], GOAL),
          line("resize to the first step with the newcomer", whole, peer.get("join", []))])
     if failed:
-        print(f"  muster: {failed}")
+        sides.problem(f"  muster: {failed}")
 
 
 def speed():
     rows = []
     for network, example, batch, goal in (("convblock", "fashion-convblock", 64, 0.9),
-                                          ("lenet", "fashion-lenet", 4, None)):
+                                          ("lenet", "fashion-lenet", 4, None))[:1 + (not sides.QUICK)]:
         peers = [sides.Peer(f"DDP {how}", os.path.join(sides.PEERS, "elastic_ddp.py"), network, how,
                             "2") for how in ("eager", "compile")]
         one, two, failed = [], [], None
@@ -225,7 +225,7 @@ def speed():
                          ">= 3" if rate == best else "",
                          ours >= 3 * rate if two and rate and rate == best else None))
         if failed:
-            print(f"{example}: {failed}")
+            sides.problem(f"{example}: {failed}")
     sides.table(f"2 workers with a thread each: training, samples/s, median of {ROUNDS}", rows)
 
 
@@ -256,13 +256,14 @@ def sent(example, workers):
 
 def bytes_a_step():
     rows = []
-    for example, sizes in (("fashion-convblock", (2, 3, 4, 8)), ("fashion-lenet", (2, 4))):
+    for example, sizes in ((("fashion-lenet", (2,)),) if sides.QUICK else
+                           (("fashion-convblock", (2, 3, 4, 8)), ("fashion-lenet", (2, 4)))):
         for n in sizes:
             bound = 2 * (n - 1) / n * 4 * PARAMETERS[example]
             try:
                 got = sent(example, n)
             except (OSError, RuntimeError, KeyError, ValueError) as e:
-                print(f"{example}, {n} workers: {e}")
+                sides.problem(f"{example}, {n} workers: {e}")
                 continue
             rows.append((f"{example}, {n} workers", f"{got:,.0f}", f"{bound:,.0f}",
                          f"{got / bound:.3f}", "", None))
@@ -286,13 +287,14 @@ def step_ms(batch, rate, late, *changes):
         os.environ.pop("MUSTER_LINK_LATE", None)
 
 
-OVERLAP_STEPS = 40
+OVERLAP_STEPS = 4 if sides.QUICK else 40
 
 
 def overlap():
     rows = []
-    for batch, rate, clip in ((64, 50, True), (64, 125, True), (64, 500, True), (256, 125, True),
-                              (256, 500, True), (64, 125, False)):
+    for batch, rate, clip in (((64, 500, True),) if sides.QUICK else
+                              ((64, 50, True), (64, 125, True), (64, 500, True), (256, 125, True),
+                               (256, 500, True), (64, 125, False))):
         changes = ["clip.norm=1"] if clip else []
         early, late = [], []
         try:
@@ -300,7 +302,7 @@ def overlap():
                 late.append(step_ms(batch, rate, True, *changes))
                 early.append(step_ms(batch, rate, False, *changes))
         except (OSError, RuntimeError, KeyError, ZeroDivisionError) as e:
-            print(f"batch {batch}, {rate} MB/s: {e}")
+            sides.problem(f"batch {batch}, {rate} MB/s: {e}")
             continue
         rows.append((f"batch {batch}, {rate} MB/s, {'clipped' if clip else 'a wide layer split'}",
                      f"{median(early):.1f}", f"{median(late):.1f}",
@@ -321,14 +323,15 @@ def rate_by_tcp(example, rows, *words):
 
 def tls():
     rows = []
-    for example, batch, limit in (("fashion-convblock", 64, 12800), ("fashion-lenet", 4, 16000)):
+    for example, batch, limit in ((("fashion-lenet", 4, 400),) if sides.QUICK else
+                                  (("fashion-convblock", 64, 12800), ("fashion-lenet", 4, 16000))):
         plain, secret = [], []
         try:
             for _ in range(ROUNDS):
                 plain.append(rate_by_tcp(example, limit))
                 secret.append(rate_by_tcp(example, limit, "--tls"))
         except (OSError, RuntimeError, KeyError) as e:
-            print(f"{example}: {e}")
+            sides.problem(f"{example}: {e}")
             continue
         rows.append((f"{example}, batch {batch}", f"{median(secret):,.0f}", f"{median(plain):,.0f}",
                      f"{median(secret) / median(plain):.2f}", "", None))

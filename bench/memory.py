@@ -74,7 +74,7 @@ def main(names):
         try:
             rows.append({"lenet": lenet, "stream": stream}[name]())
         except (OSError, RuntimeError, KeyError) as e:
-            print(f"{name}: {e}")
+            sides.problem(f"{name}: {e}")
     sides.table("peak resident memory", rows)
 
 

@@ -27,7 +27,7 @@ def main():
                 for shards in (1, many) if i % 2 else (many, 1):
                     got[shards].append(rate(example, shards))
         except (OSError, RuntimeError, KeyError) as e:
-            print(f"{example}: {e}")
+            sides.problem(f"{example}: {e}")
             continue
         one, eight = median(got[1]), median(got[many])
         rows.append((f"{example}, shards: {many} beside shards: 1", f"{eight:,.0f}", f"{one:,.0f}",

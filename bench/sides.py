@@ -1,7 +1,12 @@
 """bench/sides.py - what every benchmark here needs: muster's binary, the peers' Python, a table
 
 A table says what, muster, peer, ratio, goal and whether it was met; it never fails a run.
+
+BENCH_QUICK (bench/run --quick): every line of muster's side is run, on little data and once, and no
+peer is; the figures mean nothing. It shows that a benchmark still works: what goes wrong then ends it
+with an exit code.
 """
+import atexit
 import json
 import os
 import statistics
@@ -18,11 +23,41 @@ DATA = os.environ.get("MUSTER_DATA") or os.path.join(CACHE, "data")
 PYTHON = os.path.join(CACHE, "bench-venv", "bin", "python")
 BUILD = os.environ.get("BENCH_BUILD") or os.path.join(CACHE, "bench-build")
 THREADS = 2
+QUICK = bool(os.environ.get("BENCH_QUICK"))
+QUICK_ROWS = 256                # of a training run
+if QUICK:                       # what the benchmarks take from the environment
+    for name, value in (("ROUNDS", 1), ("SECONDS", 0.1), ("BENCH_SECONDS", 0.1), ("EVENTS", 1),
+                        ("PEER_EVENTS", 0), ("SHORT", 3), ("STEPS", 5), ("MANY", 30), ("LIMIT", 64),
+                        ("STREAM_GB", 0.002)):
+        os.environ.setdefault(name, str(value))
+wrong = []
 
 os.environ.setdefault("MUSTER_DATA", DATA)
 if hasattr(os, "sched_setaffinity"):    # both sides on the same two cores, however many there are
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:THREADS])
 median = statistics.median
+
+
+def problem(text):
+    """Told in place of a figure; a quick run fails by it."""
+    print(text)
+    wrong.append(text)
+
+
+def end_quick():
+    if QUICK and wrong:
+        sys.stdout.flush()
+        os._exit(1)
+
+
+atexit.register(end_quick)
+
+
+def left_out(label):
+    """Whether a peer is not to be run; said."""
+    if QUICK:
+        print(f"  {label}: left out (quick)", file=sys.stderr)
+    return QUICK
 
 
 def example(name):
@@ -33,7 +68,9 @@ class Peer:
     """A process that waits to be timed (peers/serve.py)."""
 
     def __init__(self, label, *argv):
-        self.label, self.rates = label, []
+        self.label, self.rates, self.process = label, [], None
+        if left_out(label):
+            return
         self.log = tempfile.TemporaryFile(mode="w+")
         self.process = subprocess.Popen(
             [PYTHON, *argv], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log,
@@ -76,6 +113,9 @@ def muster(*args, quiet=True):
 
 def muster_train(spec, *args):
     """A training run: {"wall": seconds, "peak": bytes, "rate": samples a second, "run": run.json}."""
+    if QUICK:
+        tested = ("--set", "data.test.limit=64") if "fashion" in spec else ()
+        args = ("--set", f"limit={QUICK_ROWS}", *tested, *args)
     with tempfile.TemporaryDirectory() as d:
         out = os.path.join(d, "run")
         wall, peak, text = muster("train", spec, "--threads", str(THREADS), "--out", out, "--json",
@@ -109,8 +149,21 @@ def build(source, *flags):
     return out
 
 
+def built(target):
+    """A C program of bench/meson.build, made up to date in the build that the binary comes from."""
+    folder = os.path.dirname(os.path.abspath(MUSTER))
+    if not os.path.exists(os.path.join(folder, "build.ninja")):
+        raise RuntimeError(f"{MUSTER} does not lie in a build directory, so {target} cannot be built "
+                           "beside it (make build, then MUSTER=build/muster)")
+    subprocess.run(["ninja", "-C", folder, "--quiet", f"bench/{target}"], check=True,
+                   stdout=sys.stderr)
+    return os.path.join(folder, "bench", target)
+
+
 def sgemm_rate(seconds=2):
-    """GFLOP/s of OpenBLAS on the cores in use."""
+    """GFLOP/s of OpenBLAS on the cores in use; 0 in a quick run."""
+    if left_out("OpenBLAS"):
+        return 0.0
     include = [f"-I{d}" for d in ("/usr/include/x86_64-linux-gnu/openblas-pthread",
                                   "/usr/include/openblas-pthread") if os.path.isdir(d)]
     program = build("sgemm.c", *include, "-lopenblas")

@@ -58,7 +58,7 @@ def bench(network):
     best = max(p.rate() for p in peers)
 
     def share(rate):
-        return f"{100 * rate * flops(network) / 1e9 / sgemm:.0f} % of sgemm"
+        return f"{100 * rate * flops(network) / 1e9 / sgemm:.0f} % of sgemm" if sgemm else ""
 
     rows = []
     for p in peers:
@@ -70,7 +70,7 @@ def bench(network):
                  ours >= goal * best if runs else None))
     rate = ours * flops(network) / 1e9
     rows.append(("GFLOP/s beside OpenBLAS sgemm", f"{rate:.0f}", f"{sgemm:.0f}",
-                 f"{rate / sgemm:.2f}", ">= 1" if network == "convblock" else "",
+                 f"{rate / sgemm:.2f}" if sgemm else "-", ">= 1" if network == "convblock" else "",
                  rate >= sgemm if runs and network == "convblock" else None))
     if runs:
         whole = median([60000 / r["wall"] for r in runs])
@@ -78,7 +78,7 @@ def bench(network):
     sides.table(f"{example}: training, samples/s, batch {batch}, {sides.THREADS} threads, "
                 f"median of {ROUNDS}", rows)
     if failed:
-        print(f"  muster: {failed}")
+        sides.problem(f"  muster: {failed}")
 
 
 if __name__ == "__main__":
