@@ -1,4 +1,4 @@
-/* cli/serve_data.c - muster serve --check and --backup
+/* cli/serve_data.c - muster serve --backup
  *
  * A backup begins with a snapshot of the database. Content is named by its digest and never
  * changes, so that it may be copied after; only the sweeper can be faster, when an object was
@@ -18,15 +18,11 @@
 #include "base/files.h"
 #include "base/own.h"
 #include "base/sha256.h"
-#include "drivers/environment.h"
-#include "drivers/runtimes.h"
-#include "pipelines/runs.h"
-#include "server/jobs.h"
 #include "server/server.h"
 
 enum { SNAPSHOTS = 5, PATH_SIZE = 4096 };
 
-static int open_store(const char *dir, struct server *s, struct err *err)
+int serve_open_store(const char *dir, struct server *s, struct err *err)
 {
     char path[PATH_SIZE];
 
@@ -88,56 +84,6 @@ static int walk_contents(sqlite3 *db, void *arg, struct err *err)
     }
     sqlite3_reset(st);
     return rc;
-}
-
-static int check_content(struct contents *c, const char *path, const char *sha256, int64_t size,
-                         struct err *err)
-{
-    char full[PATH_SIZE * 2], found[65];
-    unsigned char bytes[65536];
-    struct sha256 h;
-    int64_t seen = 0;
-    ssize_t n;
-
-    snprintf(full, sizeof full, "%s/%s", c->dir, path);
-    OWN_FD int fd = open(full, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return err_set(err, ERR_IO, "%s: an object's content is not there (%s)", full,
-                       strerror(errno));
-    sha256_start(&h);
-    while ((n = read(fd, bytes, sizeof bytes)) > 0) {
-        sha256_add(&h, bytes, (size_t)n);
-        seen += n;
-    }
-    sha256_finish_hex(&h, found);
-    if (n < 0 || seen != size || strcmp(found, sha256))
-        return err_set(err, ERR_IO,
-                       "%s: the content of an object has changed on the disk (%lld bytes "
-                       "of %lld)",
-                       full, (long long)seen, (long long)size);
-    c->bytes += seen;
-    return 0;
-}
-
-int serve_check(const char *dir, struct err *err)
-{
-    struct server s;
-    struct contents c = { .dir = dir, .each = check_content };
-    int64_t jobs = 0, runs = 0;
-    double bytes = 0;
-    int envs = 0;
-
-    if (open_store(dir, &s, err) < 0)
-        return -(int)err->code;
-    OWN(store) store = s.store;
-    if (store_check(store, err) < 0 || jobs_init(&s, err) < 0 || jobs_check(&s, &jobs, err) < 0 ||
-        runs_check(&s, &runs, err) < 0 || store_read(store, walk_contents, &c, err) < 0 ||
-        environment_check(dir, &envs, &bytes, err) < 0 || runtimes_check(dir, err) < 0)
-        return -(int)err->code;
-    printf("%s is sound: the database, %lld jobs and %lld runs with their events, %lld contents "
-           "(%.1f MB), %d environments (%.1f MB)\n", dir, (long long)jobs, (long long)runs,
-           (long long)c.n, (double)c.bytes / 1e6, envs, bytes / 1e6);
-    return 0;
 }
 
 /* ------------------------------------------------------------ copies */
@@ -299,7 +245,7 @@ int serve_backup(const char *dir, const char *to, struct err *err)
     struct contents c;
     char from_path[PATH_SIZE], to_path[PATH_SIZE];
 
-    if (open_store(dir, &s, err) < 0)
+    if (serve_open_store(dir, &s, err) < 0)
         return -(int)err->code;
     OWN(store) store = s.store;
     (void)store;                /* closed at the end */

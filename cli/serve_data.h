@@ -6,14 +6,18 @@
 #define MUSTER_CLI_SERVE_DATA_H
 
 #include "base/err.h"
+#include "server/server.h"
 
-/* The database itself, every job's row against its events, every object's content against its digest.
- * Prints what it saw. ERR_IO with the first finding. */
+/* The database page by page, every job's row against its events, every object's content against its
+ * digest, logs against their sums. Prints all findings; ERR_IO when there are any. */
 int serve_check(const char *dir, struct err *err);
 
 /* A copy that `muster serve --data-dir TO` can go on from: the database as of one moment, all content
  * that it names, the files of the jobs, the token. `to` must not be there yet, or be empty. */
 int serve_backup(const char *dir, const char *to, struct err *err);
+
+/* For these two: of the server only data_dir and store. ERR_MISSING: it is no data directory. */
+int serve_open_store(const char *dir, struct server *s, struct err *err);
 
 /* Returns when the server that runs on it is gone; requests have had their time to end. ERR_MISSING:
  * none runs. */

@@ -1,7 +1,7 @@
 /* drivers/journal.c - writes what a job prints: lines with times, in files of 16 MB
  *
  * Lines are gathered in `out` with the time at which their bytes were read and go to the file
- * in one write. If that fails, the file is cut back to the last whole line and the rest are
+ * in one write. If that fails, the file is cut back to the last whole span and the rest are
  * counted as lost. A full disk is tried again with every batch: what is lost is what was
  * printed meanwhile.
  */
@@ -22,6 +22,7 @@
 #include <unistd.h>
 
 #include "base/buf.h"
+#include "base/crc32c.h"
 #include "base/files.h"
 #include "base/room.h"
 #include "base/utf8.h"
@@ -32,6 +33,7 @@ enum {
     LINE_BYTES = 64 << 10,
     BATCH_BYTES = 256 << 10,
     FULL_BYTES = 16 << 10,      /* of lines between two full ones */
+    SPAN_BYTES = 32 << 10,      /* a sum after so many */
     NEAR_US = 1 << 24,          /* four digits of base 64 */
     KEPT = 32,                  /* of the disk, half as much as uploads leave (base/room.h) */
 };
@@ -61,6 +63,7 @@ struct journal {
     int64_t now_us;
     struct head head;
     struct buf out;
+    size_t span;                /* where in it the span begins that has no sum yet */
     long long batch;            /* lines in `out` */
     long long lines, dropped, told;
     const struct mask *mask;
@@ -87,11 +90,57 @@ static void make_room(struct journal *j)
     }
 }
 
+/* ------------------------------------------------------------------ sums */
+
+static void write_sum(const char *bytes, size_t n, char out[JOURNAL_SUM_BYTES])
+{
+    uint32_t crc = crc32c(bytes, n);
+
+    out[0] = JOURNAL_SUM;
+    for (int i = 6; i >= 1; i--, crc >>= 6)
+        out[i] = (char)(JOURNAL_DIGIT + (crc & 63));
+    out[7] = '\n';
+}
+
+const char *journal_sum_from(const char *p, const char *end)
+{
+    for (; (p = memchr(p, JOURNAL_SUM, (size_t)(end - p))); p++)
+        if (end - p >= JOURNAL_SUM_BYTES && p[7] == '\n')
+            return p;
+    return NULL;
+}
+
+bool journal_sum_right(const char *p, const char *sum)
+{
+    char made[JOURNAL_SUM_BYTES];
+
+    write_sum(p, (size_t)(sum - p), made);
+    return !memcmp(made, sum, sizeof made);
+}
+
+/* Of the lines since the last one. The next line is a full one. */
+static void put_sum(struct journal *j)
+{
+    char sum[JOURNAL_SUM_BYTES];
+
+    if (j->out.failed || j->out.n == j->span)
+        return;
+    write_sum(j->out.data + j->span, j->out.n - j->span, sum);
+    buf_append(&j->out, sum, sizeof sum);
+    j->span = j->out.n;
+    j->head.base = 0;
+}
+
+/* ------------------------------------------------------------------ files */
+
 /* Untouched on failure: what is open is written on. */
 static int open_file(struct journal *j, int number)
 {
-    char path[4200], lines[32];
-    int n = snprintf(lines, sizeof lines, "%c%lld\n", JOURNAL_LINES, j->written);
+    char path[4200], lines[32 + JOURNAL_SUM_BYTES];
+    int n = snprintf(lines, 32, "%c%lld\n", JOURNAL_HEAD, j->written);
+
+    write_sum(lines, (size_t)n, lines + n);
+    n += JOURNAL_SUM_BYTES;
 
     path_of(j, number, path, sizeof path);
     int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
@@ -119,6 +168,8 @@ static long long count_lines(const char *text, size_t n)
     long long lines = 0;
     for (const char *p = text; (p = memchr(p, '\n', n - (size_t)(p - text))); p++)
         lines++;
+    for (const char *p = text; (p = memchr(p, JOURNAL_SUM, n - (size_t)(p - text))); p++)
+        lines--;
     return lines;
 }
 
@@ -157,7 +208,7 @@ static int find_written(struct journal *j, struct err *err)
     path_of(j, j->file - 1, path, sizeof path);
     if (files_read(path, 1 << 30, &text, &n, err) < 0)
         return -(int)err->code;
-    if (n && text[0] == JOURNAL_LINES)
+    if (n && (text[0] == JOURNAL_HEAD || text[0] == JOURNAL_LINES))
         j->written = strtoll(text + 1, NULL, 10) + count_lines(text, n) - 1;
     return 0;
 }
@@ -303,6 +354,8 @@ static void put_line(struct journal *j, char stream, const char *text, size_t n,
     buf_text(&j->out, cut ? "\\\n" : "\n");
     j->head.bytes += j->out.n - before;
     j->batch++;
+    if (j->out.n - j->span >= SPAN_BYTES)
+        put_sum(j);
     if (j->out.n >= BATCH_BYTES || j->out.failed)
         journal_flush(j);
 }
@@ -424,7 +477,17 @@ void journal_mask(struct journal *j, const struct mask *m)
 
 /* ------------------------------------------------------------------ the file */
 
-/* Returns how many bytes of whole lines are in the file for good. */
+/* Of n bytes that were written: as many as are whole spans. */
+static size_t whole_spans(const struct journal *j, size_t n)
+{
+    const char *sum = memrchr(j->out.data, JOURNAL_SUM, n);
+
+    while (sum && (size_t)(sum - j->out.data) + JOURNAL_SUM_BYTES > n)
+        sum = memrchr(j->out.data, JOURNAL_SUM, (size_t)(sum - j->out.data));
+    return sum ? (size_t)(sum - j->out.data) + JOURNAL_SUM_BYTES : 0;
+}
+
+/* Returns how many bytes of whole spans are in the file for good. */
 static size_t write_lines(struct journal *j)
 {
     size_t at = 0;
@@ -438,9 +501,8 @@ static size_t write_lines(struct journal *j)
         at += (size_t)n;
     }
     if (at < j->out.n) {
-        /* Readers take whole lines only, so nobody has seen what is cut off here. */
-        const char *end = memrchr(j->out.data, '\n', at);
-        at = end ? (size_t)(end + 1 - j->out.data) : 0;
+        /* Readers take whole spans only, so nobody has seen what is cut off here. */
+        at = whole_spans(j, at);
         if (ftruncate(j->fd, j->size + (long long)at) < 0)
             open_file(j, j->file + 1);
     }
@@ -451,17 +513,17 @@ void journal_flush(struct journal *j)
 {
     if (!j->batch && j->dropped == j->told)
         return;
+    put_sum(j);
     /* Said before the lines that follow the gap. */
     bool tells = j->dropped > j->told;
     if (tells) {
-        OWN_BUF lines = j->out;         /* begins with a full line, since some were lost before */
-        struct head head = j->head;
+        OWN_BUF lines = j->out;
         buf_init(&j->out);
+        j->span = 0;
         j->head.base = 0;
         put_head(j, 'm');
-        if (lines.n)
-            j->head = head;
         buf_printf(&j->out, "%lld lines were lost here: the disk was full\n", j->dropped - j->told);
+        put_sum(j);
         buf_append(&j->out, lines.data, lines.n);
         j->out.failed |= lines.failed;
     }
@@ -481,6 +543,7 @@ void journal_flush(struct journal *j)
         buf_done(&j->out);
     else
         buf_clear(&j->out);
+    j->span = 0;
     if (j->size >= j->file_bytes)
         open_file(j, j->file + 1);
 }

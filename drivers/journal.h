@@ -3,31 +3,45 @@
  * A stream's bytes come in any pieces; a line is written when its end is there (newline, or a
  * carriage return alone, as progress bars have it). Memory is bounded whatever is printed. When
  * the disk is full lines are dropped and counted, the job goes on, and a line says how many were
- * lost as soon as there is room again. What is in a file is whole lines, always.
+ * lost as soon as there is room again. What is in a file is whole spans, always.
  *
  * The format of DIR/log.N, which server/logs.c reads:
  *
- *     file = 0x03 LINES-BEFORE "\n" line...       how many lines the files before it had
+ *     file = head span...
+ *     head = 0x05 LINES-BEFORE "\n" sum           how many lines the files before it had
+ *     span = line... sum                          what one write holds, or some 32 kB of it
+ *     sum  = 0x04 DIGIT*6 "\n"                    CRC-32C of what is between it and the sum before
  *     line = [full | near] TEXT "\n"              neither: stream and time of the line before
  *     full = 0x01 STREAM WORKER " " SECONDS "." MICROS " "
- *     near = 0x02 STREAM DIGIT DIGIT DIGIT DIGIT  microseconds since the last full's, base 64
- *                                                 from '0' on; the worker is that full's
+ *     near = 0x02 STREAM DIGIT*4                  microseconds since the last full's; the worker is
+ *                                                 that full's
  *
- * STREAM is o, e, or m for the system's own words. TEXT is UTF-8 without control characters but tab
- * and escape; a line longer than 64 kB is cut into pieces marked by a trailing backslash. The first
- * line of a file is a full one, and so is one in every 16 kB, so that a reader may begin anywhere.
- * Lines that came in one read share a head: a million of "x" take 2 MB. Times never go back.
+ * DIGITs are base 64 from '0' on, the highest first. STREAM is o, e, or m for the system's own words.
+ * TEXT is UTF-8 without control characters but tab and escape; a line longer than 64 kB is cut into
+ * pieces marked by a trailing backslash. A span begins with a full line: a reader may begin with any,
+ * and what is wrong with one says nothing of the next. Lines that came in one read share a head: a
+ * million of "x" take 2 MB. Times never go back.
+ *
+ * Files of a muster before there were sums begin with 0x03 and have none; they are read as they are.
  */
 #ifndef MUSTER_DRIVERS_JOURNAL_H
 #define MUSTER_DRIVERS_JOURNAL_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "base/err.h"
 #include "base/own.h"
 #include "drivers/mask.h"
 
-enum { JOURNAL_FULL = 1, JOURNAL_NEAR = 2, JOURNAL_LINES = 3, JOURNAL_DIGIT = '0' };
+enum { JOURNAL_FULL = 1, JOURNAL_NEAR = 2, JOURNAL_LINES = 3, JOURNAL_SUM = 4, JOURNAL_HEAD = 5,
+       JOURNAL_DIGIT = '0', JOURNAL_SUM_BYTES = 8,
+       JOURNAL_SPAN_MAX = 256 << 10 };  /* with its sum; a line has 192 kB at most */
+
+/* The first sum from p on, whole; NULL: there is none. */
+const char *journal_sum_from(const char *p, const char *end);
+/* Whether what is before a sum, from p on, is what was written. */
+bool journal_sum_right(const char *p, const char *sum);
 
 struct journal;
 

@@ -100,9 +100,10 @@ int runs_metrics(struct server *s, const char *project, const char *id, const js
 int runs_explain(struct server *s, const char *project, const char *id, json_t **out,
                  struct err *err);
 
-/* Does every run's log fold to what its row says? ERR_IO with the first that does not; for `serve
- * --check`: of the server only data_dir and store are needed. */
-int runs_check(struct server *s, int64_t *out_n, struct err *err);
+/* Does every run's log fold to what its row says? `each` gets a sentence for those that do not; for
+ * `serve --check`: of the server only data_dir and store are needed. */
+int runs_check(struct server *s, void (*each)(void *arg, const char *text), void *arg,
+               int64_t *out_n, struct err *err);
 
 /* Grows with every event of any run; http_wake is called when it has. */
 int64_t runs_clock(struct server *s);

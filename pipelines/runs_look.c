@@ -404,9 +404,16 @@ static int check_run(sqlite3 *db, const char *id, struct err *err)
     return 0;
 }
 
+struct checking {
+    void (*each)(void *arg, const char *text);
+    void *arg;
+    int64_t n;
+};
+
 static int check_all(sqlite3 *db, void *arg, struct err *err)
 {
-    int64_t *n = arg;
+    struct checking *c = arg;
+    struct err why = { 0 };
     OWN_JSON json_t *ids = json_array();
     sqlite3_stmt *st = store_sql(db, "SELECT id FROM runs ORDER BY seq", err);
     size_t i;
@@ -420,17 +427,22 @@ static int check_all(sqlite3 *db, void *arg, struct err *err)
     if (rc < 0)
         return rc;
     json_array_foreach(ids, i, id)
-        if (check_run(db, json_string_value(id), err) < 0)
-            return -(int)err->code;
-    *n = (int64_t)json_array_size(ids);
+        if (check_run(db, json_string_value(id), &why) < 0)
+            c->each(c->arg, why.text);
+    c->n = (int64_t)json_array_size(ids);
     return 0;
 }
 
-int runs_check(struct server *s, int64_t *out_n, struct err *err)
+int runs_check(struct server *s, void (*each)(void *arg, const char *text), void *arg,
+               int64_t *out_n, struct err *err)
 {
-    if (rows_init(s, err) < 0 || runs_log_init(s, err) < 0)
+    struct checking c = { each, arg, 0 };
+
+    if (rows_init(s, err) < 0 || runs_log_init(s, err) < 0 ||
+        store_read(s->store, check_all, &c, err) < 0)
         return -(int)err->code;
-    return store_read(s->store, check_all, out_n, err);
+    *out_n = c.n;
+    return 0;
 }
 
 /* ------------------------------------------------------------ artifacts */

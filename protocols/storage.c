@@ -217,28 +217,46 @@ static int answer_416(struct request *q)
     return respond_json(q, 416, storage_error_doc(416, "The requested range cannot be satisfied."));
 }
 
-static int send_rest(struct request *q, const struct object *o, int fd, char *bytes,
-                     const char *headers, size_t n)
+static long read_more(void *reader, uint64_t at, const char **out)
 {
-    struct range r = begin_download(q, o, headers, n);
-    size_t length = (size_t)(r.last - r.first + 1);
+    struct err said;            /* by the reader, to the log: the head of the answer is gone */
 
-    if (r.status == 416) {
-        if (fd >= 0)
-            close(fd);
+    return reader_at(reader, (int64_t)at, out, &said);
+}
+
+static void free_reader(void *reader)
+{
+    reader_free(reader);
+}
+
+/* Takes the reader or the bytes. */
+static int send_rest(struct request *q, const struct object *o, struct reader *taken, char *bytes,
+                     const char *headers, size_t n, struct err *err)
+{
+    OWN(reader) r = taken;
+    struct range range = range_of(request_header(q, "range"), o->size);
+    const char *first;
+
+    /* The first of it before the head: while it can still be said that it is damaged. */
+    if (r && range.status != 416 && reader_at(r, range.first, &first, err) < 0)
+        return -(int)err->code;
+    range = begin_download(q, o, headers, n);
+    const size_t length = (size_t)(range.last - range.first + 1);
+    if (range.status == 416) {
         free(bytes);
         return answer_416(q);
     }
-    if (fd >= 0)
-        return respond_file(q, r.status, NULL, fd, (uint64_t)r.first, length);
-    return respond_shared(q, r.status, NULL, bytes + r.first, length, free, bytes);
+    if (r)
+        return respond_reader(q, range.status, NULL, (uint64_t)range.first, length, read_more,
+                              TAKE(r), free_reader);
+    return respond_shared(q, range.status, NULL, bytes + range.first, length, free, bytes);
 }
 
 static int download_hot(struct request *q, struct err *err)
 {
     struct hot *h;
     struct server *s = request_server(q);
-    int fd = -1;
+    OWN(reader) r = NULL;
     char *none = NULL;
 
     /* Between the row and its file the object may be replaced: then look again. */
@@ -249,7 +267,7 @@ static int download_hot(struct request *q, struct err *err)
             hot_unref(h);
             return -(int)err->code;
         }
-        if (h->bytes || objects_content(s, &h->object, &fd, &none, err) == 0)
+        if (h->bytes || objects_content(s, &h->object, &r, &none, err) == 0)
             break;
         hot_unref(h);
         if (err->code != ERR_MISSING || tries == 3)
@@ -262,24 +280,22 @@ static int download_hot(struct request *q, struct err *err)
         f = b.failed ? NULL : make_face("", b.data, b.n);
         if (!f) {
             hot_unref(h);
-            if (fd >= 0)
-                close(fd);
             return err_set(err, ERR_NOMEM, "no memory for an answer");
         }
         f = hot_keep(h, FACE_HEADERS, f, sizeof *f + f->n);
     }
-    if (fd >= 0) {
-        int rc = send_rest(q, &h->object, fd, NULL, face_bytes(f), f->n);
+    if (r) {
+        int rc = send_rest(q, &h->object, TAKE(r), NULL, face_bytes(f), f->n, err);
         hot_unref(h);
         return rc;
     }
-    struct range r = begin_download(q, &h->object, face_bytes(f), f->n);
-    if (r.status == 416) {
+    struct range range = begin_download(q, &h->object, face_bytes(f), f->n);
+    if (range.status == 416) {
         hot_unref(h);
         return answer_416(q);
     }
-    return respond_shared(q, r.status, NULL, h->bytes + r.first, (size_t)(r.last - r.first + 1),
-                          hot_unref, h);
+    return respond_shared(q, range.status, NULL, h->bytes + range.first,
+                          (size_t)(range.last - range.first + 1), hot_unref, h);
 }
 
 /* A generation of its own, or conditions. */
@@ -291,7 +307,7 @@ static int download_one(struct request *q, struct err *err)
     int64_t generation;
     OWN_BUF headers = BUF_INIT;
     char *bytes = NULL;
-    int fd = -1;
+    OWN(reader) r = NULL;
     struct server *s = request_server(q);
 
     if (call_when(&c, false, &when, err) < 0 ||
@@ -304,10 +320,10 @@ static int download_one(struct request *q, struct err *err)
         call_settle(&c, -(int)err->code, err);
         return c.answer ? respond_json(q, c.status, c.answer) : respond_empty(q, c.status);
     }
-    int rc = objects_content(s, &o, &fd, &bytes, err);
+    int rc = objects_content(s, &o, &r, &bytes, err);
     if (rc == 0) {
         object_headers(&o, &headers);
-        rc = send_rest(q, &o, fd, bytes, headers.data, headers.n);
+        rc = send_rest(q, &o, TAKE(r), bytes, headers.data, headers.n, err);
     }
     object_done(&o);
     return rc;

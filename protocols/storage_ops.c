@@ -419,18 +419,17 @@ int storage_object_move(struct call *c, struct err *err)
 
 /* ------------------------------------------------------------ compose */
 
-static int add_file(struct content *to, int fd, struct err *err)
+static int add_content(struct content *to, struct reader *r, int64_t size, struct err *err)
 {
-    enum { PIECE = 1 << 20 };
-    OWN_MEM char *piece = malloc(PIECE);
-    ssize_t n;
+    const char *bytes;
 
-    if (!piece)
-        return err_set(err, ERR_NOMEM, "no memory to compose objects");
-    while ((n = read(fd, piece, PIECE)) > 0)
-        if (content_add(to, piece, (size_t)n, err) < 0)
+    for (int64_t at = 0; at < size;) {
+        long n = reader_at(r, at, &bytes, err);
+        if (n < 0 || content_add(to, bytes, (size_t)n, err) < 0)
             return -(int)err->code;
-    return n < 0 ? err_set(err, ERR_IO, "cannot read an object: %s", strerror(errno)) : 0;
+        at += n;
+    }
+    return 0;
 }
 
 static int64_t number_of(const json_t *value, int64_t otherwise)
@@ -447,7 +446,7 @@ static int add_source(struct call *c, struct content *to, const json_t *source, 
     const json_t *conditions = json_object_get(source, "objectPreconditions");
     struct objects_when when = OBJECTS_WHENEVER;
     struct object o;
-    OWN_FD int fd = -1;
+    OWN(reader) r = NULL;
     OWN_MEM char *bytes = NULL;
 
     if (!name)
@@ -460,9 +459,9 @@ static int add_source(struct call *c, struct content *to, const json_t *source, 
     object_done(&o);
     if (!*type)
         snprintf(type, 128, "%s", o.type);
-    if (objects_content(c->server, &o, &fd, &bytes, err) < 0)
+    if (objects_content(c->server, &o, &r, &bytes, err) < 0)
         return -(int)err->code;
-    return bytes ? content_add(to, bytes, (size_t)o.size, err) : add_file(to, fd, err);
+    return bytes ? content_add(to, bytes, (size_t)o.size, err) : add_content(to, r, o.size, err);
 }
 
 int storage_object_compose(struct call *c, struct err *err)

@@ -106,6 +106,11 @@ int respond_bytes(struct request *q, int status, const char *type, const void *b
 /* Takes fd. */
 int respond_file(struct request *q, int status, const char *type, int fd, uint64_t offset,
                  uint64_t n);
+/* Bytes that `read` has ready: how many of those at `at`, and where; < 0 breaks the answer off. It is
+ * called on a loop thread; the bytes stay until it is called again. */
+int respond_reader(struct request *q, int status, const char *type, uint64_t offset, uint64_t n,
+                   long (*read)(void *arg, uint64_t at, const char **out), void *arg,
+                   void (*free_arg)(void *arg));
 int respond_empty(struct request *q, int status);
 /* Bytes that outlive the answer: no copy; `release` is called when done (may be NULL: static). */
 int respond_shared(struct request *q, int status, const char *type, const void *bytes, size_t n,

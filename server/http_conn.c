@@ -519,6 +519,16 @@ static size_t push_rest(struct conn *c)
 
     if (q->answer == ANSWER_SHARED)
         return push(c, q->bytes + q->at, left < SEND_PIECE ? (size_t)left : SEND_PIECE, false);
+    if (q->answer == ANSWER_READER) {
+        const char *bytes;
+        long got = q->read(q->release_arg, q->offset + q->at, &bytes);
+        if (got <= 0) {
+            c->broken = true;
+            return 0;
+        }
+        return push(c, bytes, left < (uint64_t)got ? (size_t)left : (size_t)got,
+                    left > (uint64_t)got);
+    }
     off_t at = (off_t)(q->offset + q->at);
     if (!c->tls) {
         long sent = sendfile(c->fd, q->fd, &at, left < SEND_PIECE ? (size_t)left : SEND_PIECE);
@@ -544,7 +554,8 @@ static size_t push_rest(struct conn *c)
 static bool go_send(struct conn *c)
 {
     struct request *q = &c->q;
-    const bool rest = q->answer == ANSWER_SHARED || q->answer == ANSWER_FILE;
+    const bool rest = q->answer == ANSWER_SHARED || q->answer == ANSWER_FILE ||
+                      q->answer == ANSWER_READER;
 
     if (c->out.failed)
         c->broken = true;

@@ -105,7 +105,7 @@ int router_find(const struct router *r, const char *method, const char *path, si
 
 /* ------------------------------------------------------------ requests and connections */
 
-enum answer_kind { ANSWER_NONE, ANSWER_BYTES, ANSWER_SHARED, ANSWER_FILE, ANSWER_STREAM };
+enum answer_kind { ANSWER_NONE, ANSWER_BYTES, ANSWER_SHARED, ANSWER_FILE, ANSWER_READER, ANSWER_STREAM };
 
 struct request {
     struct conn *conn;
@@ -136,6 +136,7 @@ struct request {
     void *release_arg;
     int fd;
     uint64_t offset;
+    long (*read)(void *arg, uint64_t at, const char **out);
     long (*more)(void *arg, char *out, size_t max);
     double began;
 };

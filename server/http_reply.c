@@ -295,6 +295,19 @@ int respond_file(struct request *q, int status, const char *type, int fd, uint64
     return 0;
 }
 
+int respond_reader(struct request *q, int status, const char *type, uint64_t offset, uint64_t n,
+                   long (*read)(void *arg, uint64_t at, const char **out), void *arg,
+                   void (*free_arg)(void *arg))
+{
+    answer(q, status, type, ANSWER_READER);
+    q->offset = offset;
+    q->n = n;
+    q->read = read;
+    q->release = free_arg;
+    q->release_arg = arg;
+    return 0;
+}
+
 int respond_empty(struct request *q, int status)
 {
     answer(q, status, NULL, ANSWER_BYTES);

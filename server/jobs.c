@@ -717,35 +717,49 @@ static int check_job(sqlite3 *db, const struct job_row *row, struct err *err)
     return rc;
 }
 
+struct checking {
+    void (*each)(void *arg, const char *text);
+    void *arg;
+    int64_t n;
+};
+
 static int check_all(sqlite3 *db, void *arg, struct err *err)
 {
-    int64_t *n = arg;
+    struct checking *c = arg;
+    struct err why = { 0 };
     sqlite3_stmt *st = store_sql(db, "SELECT " JOB_COLUMNS " FROM jobs ORDER BY id", err);
-    int rc = st ? 0 : -(int)err->code;
+    int rc;
 
-    *n = 0;
-    while (rc == 0 && (rc = store_step(st, err)) > 0) {
+    if (!st)
+        return -(int)err->code;
+    while ((rc = store_step(st, err)) > 0) {
         OWN_ROW r = { 0 };
         job_row_read(st, &r);
-        rc = check_job(db, &r, err);
-        ++*n;
+        if (check_job(db, &r, &why) < 0)
+            c->each(c->arg, why.text);
+        c->n++;
     }
-    if (st)
-        sqlite3_reset(st);
     if (rc < 0)
         return rc;
-    st = store_sql(db, "SELECT job FROM events WHERE type <> 'job.deleted' AND job NOT IN "
-                   "(SELECT id FROM jobs) LIMIT 1", err);
-    rc = st ? store_step(st, err) : -(int)err->code;
-    if (rc <= 0)
-        return rc;
-    int64_t id = sqlite3_column_int64(st, 0);
-    sqlite3_reset(st);
-    return err_set(err, ERR_IO, "there are events of job number %lld, which is not there",
-                   (long long)id);
+    st = store_sql(db, "SELECT DISTINCT job FROM events WHERE type <> 'job.deleted' AND job NOT IN "
+                   "(SELECT id FROM jobs)", err);
+    if (!st)
+        return -(int)err->code;
+    while ((rc = store_step(st, err)) > 0) {
+        char text[96];
+        snprintf(text, sizeof text, "there are events of job number %lld, which is not there",
+                 (long long)sqlite3_column_int64(st, 0));
+        c->each(c->arg, text);
+    }
+    return rc;
 }
 
-int jobs_check(struct server *s, int64_t *out_n, struct err *err)
+int jobs_check(struct server *s, void (*each)(void *arg, const char *text), void *arg,
+               int64_t *out_n, struct err *err)
 {
-    return store_read(s->store, check_all, out_n, err);
+    struct checking c = { each, arg, 0 };
+    int rc = store_read(s->store, check_all, &c, err);
+
+    *out_n = c.n;
+    return rc;
 }

@@ -115,7 +115,9 @@ int jobs_append(struct server *s, const char *project, const char *name, const c
 /* {"queued": n, ...}: how many there are of each state; project NULL: all. */
 int jobs_count(struct server *s, const char *project, json_t **out, struct err *err);
 
-/* Is every row the fold of its events? ERR_IO with the first that is not; *out_n: how many there are. */
-int jobs_check(struct server *s, int64_t *out_n, struct err *err);
+/* Is every row the fold of its events? `each` gets a sentence for those that are not; *out_n: how many
+ * jobs there are. */
+int jobs_check(struct server *s, void (*each)(void *arg, const char *text), void *arg,
+               int64_t *out_n, struct err *err);
 
 #endif

@@ -17,7 +17,7 @@
 
 /* Two of the longest lines: 64 kB of text, three times that where every byte was replaced, and
  * a head. A full line is never further away. */
-enum { BLOCK = 512 << 10, TAIL_BLOCK = 64 << 10 };
+enum { BLOCK = 2 * JOURNAL_SPAN_MAX, TAIL_BLOCK = 64 << 10, SUM_BEFORE = JOURNAL_SUM_BYTES - 1 };
 
 static int open_log(const char *dir, int file)
 {
@@ -138,7 +138,7 @@ static bool parse_line(const char *p, const char *end, struct context *c, struct
         p = read_full(p + 1, end, c);
     else if (p < end && *p == JOURNAL_NEAR)
         p = read_near(p + 1, end, c);
-    else if (!c->stream || (p < end && *p == JOURNAL_LINES))
+    else if (!c->stream || (p < end && (*p == JOURNAL_LINES || *p == JOURNAL_HEAD)))
         p = NULL;
     if (!p)
         return false;
@@ -168,6 +168,7 @@ struct reading {
     size_t search_n;
     int (*each)(void *arg, const struct log_line *l);
     void *arg;
+    void (*damage)(void *arg, const char *text);        /* for logs_check; NULL: a line says it */
     struct context context;
     long count;
     bool stop;
@@ -181,8 +182,33 @@ static void give(struct reading *r, const struct log_line *l)
     r->count += !r->stop;
 }
 
-/* Whole lines of a block that begins at the cursor; returns the bytes that were used up. */
-static size_t read_block(struct reading *r, const char *block, size_t n, const struct log_cursor *c)
+/* Bytes that are not what was written are told, never shown; also to a search. */
+static void give_damage(struct reading *r, int fd, int file, int64_t from, int64_t to)
+{
+    char text[160];
+    struct stat st;
+    struct log_line l = { .stream = 'm', .at = { file, from }, .next = { file, to } };
+
+    l.t = r->context.us ? (double)r->context.us / 1e6
+        : fstat(fd, &st) == 0 ? (double)st.st_mtim.tv_sec : 0;
+    l.n = (size_t)snprintf(text, sizeof text,
+                           "%lld bytes of the log are damaged here: they have changed on the disk "
+                           "and are not shown (restore a backup)", (long long)(to - from));
+    l.text = text;
+    if (r->damage) {
+        char where[256];
+        snprintf(where, sizeof where, "log.%d: %lld bytes from byte %lld on have changed on the disk",
+                 file, (long long)(to - from), (long long)from);
+        r->damage(r->arg, where);
+        return;
+    }
+    r->stop = r->each(r->arg, &l) != 0;
+    r->count += !r->stop;
+}
+
+/* Whole lines of a block that begins at `c`, from `from` on; returns the bytes that were used up. */
+static size_t read_block(struct reading *r, const char *block, size_t n, const struct log_cursor *c,
+                         int64_t from)
 {
     size_t at = 0;
     while (at < n) {
@@ -191,7 +217,7 @@ static size_t read_block(struct reading *r, const char *block, size_t n, const s
         if (!end)
             break;
         l.next = (struct log_cursor){ c->file, c->offset + (end + 1 - block) };
-        if (parse_line(block + at, end, &r->context, &l))
+        if (parse_line(block + at, end, &r->context, &l) && l.at.offset >= from)
             give(r, &l);
         if (r->stop)
             break;
@@ -200,8 +226,9 @@ static size_t read_block(struct reading *r, const char *block, size_t n, const s
     return at;
 }
 
-/* One file, from the cursor to what is there of it now. */
-static int read_file(struct reading *r, int fd, char *block, struct log_cursor *c, int64_t *budget)
+/* One file without sums, from the cursor to what is there of it now. */
+static int read_unchecked(struct reading *r, int fd, char *block, struct log_cursor *c,
+                          int64_t *budget)
 {
     while (!r->stop && *budget > 0) {
         ssize_t n = pread(fd, block, BLOCK, c->offset);
@@ -209,7 +236,7 @@ static int read_file(struct reading *r, int fd, char *block, struct log_cursor *
             continue;
         if (n < 0)
             return -1;
-        size_t used = read_block(r, block, (size_t)n, c);
+        size_t used = read_block(r, block, (size_t)n, c, c->offset);
         /* A block without an end of line is no line of ours: not waited for. */
         if (!used && n == BLOCK && !r->stop)
             used = BLOCK;
@@ -221,8 +248,108 @@ static int read_file(struct reading *r, int fd, char *block, struct log_cursor *
     return 0;
 }
 
-/* What lines at the cursor build on: goes back to a full one. A cursor within a line is moved to
- * the next. False: there is nothing there yet. */
+/* ------------------------------------------------------------------ spans */
+
+/* False: a file of before there were sums. It takes two bytes to make one look like the other. */
+static bool is_checked(int fd, char *block)
+{
+    if (pread(fd, block, 1, 0) == 1 && *block == JOURNAL_HEAD)
+        return true;
+    ssize_t n = pread(fd, block, BLOCK, 0);
+    return n > 0 && memchr(block, JOURNAL_SUM, (size_t)n);
+}
+
+/* What is behind the last sum is being written at this moment, or has lost its own. */
+static bool is_at_rest(int fd)
+{
+    struct timespec now;
+    struct stat st;
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    return fstat(fd, &st) == 0 && llabs((long long)now.tv_sec - st.st_mtim.tv_sec) > 2;
+}
+
+/* Where the span begins that `offset` is in. */
+static int64_t span_start(int fd, char *block, int64_t offset)
+{
+    int64_t from = offset > JOURNAL_SPAN_MAX ? offset - JOURNAL_SPAN_MAX : 0;
+    ssize_t n = pread(fd, block, (size_t)(offset - from) + JOURNAL_SUM_BYTES, from);
+    const char *end = block + (n > 0 ? n : 0), *at = NULL;
+
+    if (n > offset - from)      /* a sum that begins before it and ends after it is before it */
+        end = block + (n < offset - from + JOURNAL_SUM_BYTES ? n
+                                                             : offset - from + JOURNAL_SUM_BYTES);
+    for (const char *p = block; (p = journal_sum_from(p, end)) && p < block + (offset - from); p++)
+        at = p;
+    return at ? from + (at - block) + JOURNAL_SUM_BYTES : from;
+}
+
+/* The spans of a block that is at `at` of the file; returns the bytes that were used up. `c` is where
+ * the caller is. `whole`: nothing will come behind it. */
+static size_t read_spans(struct reading *r, int fd, const char *block, size_t n, int64_t at,
+                         struct log_cursor *c, bool whole)
+{
+    const char *p = block, *end = block + n;
+
+    while (p < end && !r->stop) {
+        const char *sum = journal_sum_from(p, end), *next = sum ? sum + JOURNAL_SUM_BYTES : end;
+        struct log_cursor start = { c->file, at + (p - block) };
+        if (!sum && n == BLOCK && p > block)
+            break;              /* the rest of it is in the next block */
+        if (!sum && n < BLOCK && !whole)
+            break;              /* not written yet */
+        if (sum && journal_sum_right(p, sum)) {
+            size_t used = read_block(r, p, (size_t)(sum - p), &start, c->offset);
+            if (r->stop) {
+                c->offset = start.offset + (int64_t)used;
+                return (size_t)(p - block);
+            }
+        } else {
+            /* A sum may be cut in two by the end of the block. */
+            if (!sum && n == BLOCK)
+                next = end - JOURNAL_SUM_BYTES;
+            give_damage(r, fd, c->file, start.offset, at + (next - block));
+            r->context = (struct context){ .us = r->context.us };
+            if (r->stop) {
+                if (start.offset > c->offset)
+                    c->offset = start.offset;
+                return (size_t)(p - block);
+            }
+        }
+        p = next;
+        if (at + (p - block) > c->offset)
+            c->offset = at + (p - block);
+    }
+    return (size_t)(p - block);
+}
+
+static int read_checked(struct reading *r, int fd, char *block, struct log_cursor *c,
+                        int64_t *budget, bool last)
+{
+    int64_t at = span_start(fd, block, c->offset);
+
+    if (at > c->offset)
+        c->offset = at;         /* it was within a sum */
+    while (!r->stop && *budget > 0) {
+        bool rests = !last || is_at_rest(fd);           /* asked before it is read */
+        ssize_t n = pread(fd, block, BLOCK, at);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return -1;
+        size_t used = read_spans(r, fd, block, (size_t)n, at, c, rests);
+        at += (int64_t)used;
+        *budget -= (int64_t)used;
+        if (!used)
+            return 0;
+    }
+    return 0;
+}
+
+/* ------------------------------------------------------------------ files */
+
+/* What lines at the cursor build on, in a file without sums: goes back to a full one. A cursor within
+ * a line is moved to the next. False: there is nothing there yet. */
 static bool enter(int fd, char *block, struct log_cursor *c, struct context *out)
 {
     const int64_t offset = c->offset;
@@ -230,7 +357,7 @@ static bool enter(int fd, char *block, struct log_cursor *c, struct context *out
     const char *at = NULL, *end = block;
 
     *out = (struct context){ 0 };
-    if (offset == 0)
+    if (offset == 0 || is_checked(fd, block))
         return true;
     /* At the end, too: what is appended while we look builds on it. */
     for (int64_t back = TAIL_BLOCK / 2, from = offset; !at && from > 0 && back <= BLOCK;
@@ -254,6 +381,14 @@ static bool enter(int fd, char *block, struct log_cursor *c, struct context *out
     return true;
 }
 
+/* One file, from the cursor to what is there of it now. `last`: there was none behind it. */
+static int read_file(struct reading *r, int fd, char *block, struct log_cursor *c, int64_t *budget,
+                     bool last)
+{
+    return is_checked(fd, block) ? read_checked(r, fd, block, c, budget, last)
+                                 : read_unchecked(r, fd, block, c, budget);
+}
+
 /* The files up to this one are gone: a line says so, in their place. */
 static void tell_gone(struct reading *r, int fd, char *block, int file)
 {
@@ -261,7 +396,10 @@ static void tell_gone(struct reading *r, int fd, char *block, int file)
     struct context c = { 0 };
     ssize_t n = pread(fd, block, TAIL_BLOCK, 0);
     const char *end = block + (n > 0 ? n : 0), *line = block;
-    long long lines = end > block && *block == JOURNAL_LINES ? strtoll(block + 1, NULL, 10) : 0;
+    const char *sum = journal_sum_from(block, end);
+    bool told = end > block && (sum ? *block == JOURNAL_HEAD && journal_sum_right(block, sum)
+                                    : *block == JOURNAL_LINES);
+    long long lines = told ? strtoll(block + 1, NULL, 10) : 0;
     struct log_line l = { .stream = 'm', .at = { file - 1, 0 }, .next = { file, 0 } }, first;
 
     for (const char *stop; (stop = memchr(line, '\n', (size_t)(end - line))); line = stop + 1)
@@ -269,9 +407,12 @@ static void tell_gone(struct reading *r, int fd, char *block, int file)
             l.t = first.t;
             break;
         }
+    char count[32] = "some";
+    if (told)
+        snprintf(count, sizeof count, "%lld", lines);
     l.n = (size_t)snprintf(text, sizeof text,
-                           "%lld lines were dropped here: the log has outgrown what a job may keep",
-                           lines);
+                           "%s lines were dropped here: the log has outgrown what a job may keep",
+                           count);
     l.text = text;
     give(r, &l);
 }
@@ -307,7 +448,7 @@ static int read_files(struct reading *r, const char *dir, int taken, char *block
         /* Asked before the file is read to its end: once there is a next one, this one grows no
          * more. */
         OWN_FD int next = open_log(dir, c->file + 1);
-        if (read_file(r, fd, block, c, &budget) < 0)
+        if (read_file(r, fd, block, c, &budget, next < 0) < 0)
             return -1;
         if (next < 0 || r->stop || budget <= 0)
             break;
@@ -347,9 +488,33 @@ long logs_read(const char *dir, struct log_cursor *c, const char *search,
 
 /* ------------------------------------------------------------------ by time */
 
+/* The first span from `offset` on that is right: where, and the time of its first line. */
+static bool span_from(int fd, char *block, int64_t offset, int64_t *out_at, int64_t *out_us)
+{
+    for (;;) {
+        int64_t at = span_start(fd, block, offset);
+        ssize_t n = pread(fd, block, BLOCK, at);
+        const char *end = block + (n > 0 ? n : 0);
+        const char *p = block, *sum;
+        struct context c;
+        for (; (sum = journal_sum_from(p, end)); p = sum + JOURNAL_SUM_BYTES)
+            if (p < sum && *p == JOURNAL_FULL && at + (p - block) >= offset &&
+                journal_sum_right(p, sum) && read_full(p + 1, sum, &c)) {
+                *out_at = at + (p - block);
+                *out_us = c.us;
+                return true;
+            }
+        if (n < BLOCK)
+            return false;
+        offset = at + n;
+    }
+}
+
 /* The first full line that begins at or after `offset`: where, and its time. */
 static bool full_from(int fd, char *block, int64_t offset, int64_t *out_at, int64_t *out_us)
 {
+    if (is_checked(fd, block))
+        return span_from(fd, block, offset, out_at, out_us);
     ssize_t n = pread(fd, block, BLOCK, offset);
     const char *end = block + (n > 0 ? n : 0);
     struct context c;
@@ -439,17 +604,19 @@ static int64_t back_in(int fd, char *block, long *lines)
 
     for (int64_t at = end; at > 0;) {
         int64_t from = at > TAIL_BLOCK ? at - TAIL_BLOCK : 0;
-        ssize_t n = pread(fd, block, (size_t)(at - from), from);
-        if (n <= 0)
+        /* With some of what is before it: a newline may be that of a sum, which is no line. */
+        int64_t more = from > SUM_BEFORE ? SUM_BEFORE : from;
+        ssize_t n = pread(fd, block, (size_t)(at - from + more), from - more);
+        if (n <= more)
             return end;
-        for (ssize_t i = n; i-- > 0;) {
-            if (block[i] != '\n')
+        for (ssize_t i = n; i-- > more;) {
+            if (block[i] != '\n' || (i >= SUM_BEFORE && block[i - SUM_BEFORE] == JOURNAL_SUM))
                 continue;
             if (!last)
                 --*lines;
             last = false;
             if (*lines <= 0)
-                return from + i + 1;
+                return from - more + i + 1;
         }
         at = from;
     }
@@ -458,7 +625,7 @@ static int64_t back_in(int fd, char *block, long *lines)
 
 int logs_seek_tail(const char *dir, long lines, struct log_cursor *out, struct err *err)
 {
-    OWN_MEM char *block = malloc(TAIL_BLOCK);
+    OWN_MEM char *block = malloc(TAIL_BLOCK + SUM_BEFORE);
     int first, file;
 
     if (!block)
@@ -475,5 +642,41 @@ int logs_seek_tail(const char *dir, long lines, struct log_cursor *out, struct e
             break;
     }
     *out = lines > 0 ? (struct log_cursor){ 0, 0 } : c;
+    return 0;
+}
+
+/* ------------------------------------------------------------------ is it all what was written? */
+
+static int pass_over(void *arg, const struct log_line *l)
+{
+    (void)arg;
+    (void)l;
+    return 0;
+}
+
+int logs_check(const char *dir, void (*each)(void *arg, const char *text), void *arg,
+               int64_t *out_lines, struct err *err)
+{
+    struct reading r = { .each = pass_over, .arg = arg, .damage = each };
+    OWN_MEM char *block = malloc(BLOCK);
+    int first, last;
+
+    if (!block)
+        return err_set(err, ERR_NOMEM, "no memory to read a log");
+    *out_lines = 0;
+    if (!files_of(dir, &first, &last))
+        return 0;
+    for (int file = first; file <= last; file++) {
+        OWN_FD int fd = open_log(dir, file);
+        struct log_cursor c = { file, 0 };
+        int64_t budget = INT64_MAX;
+        r.context = (struct context){ 0 };
+        if (fd < 0 || read_file(&r, fd, block, &c, &budget, file == last) < 0) {
+            char text[64];
+            snprintf(text, sizeof text, "log.%d: %s", file, strerror(errno));
+            each(arg, text);
+        }
+    }
+    *out_lines = r.count;
     return 0;
 }

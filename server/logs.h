@@ -5,6 +5,9 @@
  * line; {0, 0} is the beginning. Where that is gone, a line of the system's own says how many
  * lines there were, and reading goes on with what is left.
  *
+ * What has changed on the disk is not shown: the sum behind each span of lines tells it, and a line
+ * of the system's own says how many bytes are missing there.
+ *
  * Threads: any; nothing is kept between calls. Memory does not depend on the size of the log.
  */
 #ifndef MUSTER_SERVER_LOGS_H
@@ -44,6 +47,10 @@ int logs_seek_time(const char *dir, double t, struct log_cursor *out, struct err
 
 /* A cursor so many lines before the end; the beginning when there are not as many. */
 int logs_seek_tail(const char *dir, long lines, struct log_cursor *out, struct err *err);
+
+/* Calls `each` with a sentence for each span that is not what was written, to the end. */
+int logs_check(const char *dir, void (*each)(void *arg, const char *text), void *arg,
+               int64_t *out_lines, struct err *err);
 
 /* Bytes of all its files. */
 int64_t logs_size(const char *dir);

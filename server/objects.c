@@ -30,6 +30,11 @@ static const char *const schema[] = {
     "CREATE TABLE uploads (id TEXT PRIMARY KEY, project TEXT NOT NULL, bucket TEXT NOT NULL,"
     "  body TEXT NOT NULL, touched REAL NOT NULL, synced INTEGER NOT NULL,"
     "  generation INTEGER NOT NULL) WITHOUT ROWID",
+    /* crc32c: of the bytes that are synced; NULL: of an upload from before. */
+    "CREATE TABLE content_sums (sha256 BLOB NOT NULL, part INTEGER NOT NULL, sums BLOB NOT NULL,"
+    "  PRIMARY KEY (sha256, part)) WITHOUT ROWID;"
+    "CREATE INDEX contents_files ON contents (sha256) WHERE bytes IS NULL;"
+    "ALTER TABLE uploads ADD COLUMN crc32c INTEGER",
     NULL
 };
 
@@ -395,6 +400,7 @@ int objects_open(struct server *s, const char *project, const char *bucket, cons
 {
     struct object o;
     OWN_MEM char *bytes = NULL;
+    OWN(reader) r = NULL;
     OWN_FD int fd = -1;
 
     /* Between the row and its file the object may be replaced: then look again. */
@@ -402,7 +408,7 @@ int objects_open(struct server *s, const char *project, const char *bucket, cons
         if (objects_stat(s, project, bucket, name, &o, err) < 0)
             return -(int)err->code;
         object_done(&o);
-        int rc = objects_content(s, &o, &fd, &bytes, err);
+        int rc = objects_content(s, &o, &r, &bytes, err);
         if (rc == 0)
             break;
         if (err->code != ERR_MISSING || tries == 3)
@@ -415,6 +421,10 @@ int objects_open(struct server *s, const char *project, const char *bucket, cons
         if (write_all(fd, bytes, (size_t)o.size, "an object in memory", err) < 0)
             return -(int)err->code;
         lseek(fd, 0, SEEK_SET);
+    } else if (reader_check(r, err) < 0) {
+        return -(int)err->code;
+    } else {
+        fd = reader_take_fd(r);
     }
     *out_size = o.size;
     *out_fd = fd;
@@ -453,6 +463,7 @@ int objects_new(struct server *s, struct objects **out, struct err *err)
         return err_set(err, ERR_INVALID, "the data directory's path is too long");
     cache_init(o);
     helper_init(&o->helper);
+    pthread_mutex_init(&o->damage_lock, NULL);
     pthread_mutex_init(&o->pins_lock, NULL);
     pthread_mutex_init(&o->sessions_lock, NULL);
     pthread_mutex_init(&o->sweep_lock, NULL);
@@ -480,6 +491,7 @@ void objects_free(struct objects *o)
     sessions_free(o);
     helper_done(&o->helper);
     cache_done(o);
+    pthread_mutex_destroy(&o->damage_lock);
     pthread_mutex_destroy(&o->pins_lock);
     pthread_mutex_destroy(&o->sessions_lock);
     pthread_mutex_destroy(&o->sweep_lock);

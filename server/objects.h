@@ -11,7 +11,11 @@
  *   4. the last 64 MB of the disk (of a small one a sixteenth) are not for buckets: jobs and their
  *      events go on when buckets are full. Uploads that nobody goes on with make room first;
  *   5. who was told of a write sees it: rows and small contents that are read often are kept in
- *      memory (OBJECTS_CACHE bytes), and a write takes its name out of there before it begins.
+ *      memory (OBJECTS_CACHE bytes), and a write takes its name out of there before it begins;
+ *   6. bytes that changed on the disk are not given to anybody: each OBJECTS_BLOCK bytes of a file
+ *      have a CRC-32C in the database, which is compared before they leave this module, whoever
+ *      asks. Damage is ERR_IO with the object's name, and a line in the log; it is never "no such
+ *      object". Writing the same bytes again, under any name, mends it.
  *
  * A bucket belongs to a project; its name is unique in the server. `project` NULL: any (the
  * server's own token); else a bucket of another one is ERR_DENIED.
@@ -105,6 +109,7 @@ void object_done(struct object *o);
 /* For other parts of the server (packages of jobs, previews): */
 int objects_stat(struct server *s, const char *project, const char *bucket, const char *name,
                  struct object *out, struct err *err);
+/* The file, all of it compared. */
 int objects_open(struct server *s, const char *project, const char *bucket, const char *name,
                  int *out_fd, int64_t *out_size, struct err *err);
 int objects_put(struct server *s, const char *project, const char *bucket, const char *name,
@@ -114,9 +119,21 @@ int objects_put(struct server *s, const char *project, const char *bucket, const
 int objects_get(struct server *s, const char *project, const char *bucket, const char *name,
                 int64_t generation, const struct objects_when *when, struct object *out,
                 struct err *err);
-/* The content: *out_fd >= 0, or a small one's bytes, the caller's to free. */
-int objects_content(struct server *s, const struct object *o, int *out_fd, char **out_bytes,
-                    struct err *err);
+
+/* The content: a reader, or a small one's bytes; the caller's to free. ERR_MISSING: deleted since. */
+struct reader;
+int objects_content(struct server *s, const struct object *o, struct reader **out,
+                    char **out_bytes, struct err *err);
+/* Some of what is at `at`, compared with its checksum; borrowed until the next call. Returns how many
+ * bytes, 1 or more; ERR_IO: damaged. */
+enum { OBJECTS_BLOCK = 64 << 10, READER_BYTES = 4 * OBJECTS_BLOCK };
+long reader_at(struct reader *r, int64_t at, const char **out, struct err *err);
+int reader_check(struct reader *r, struct err *err);    /* all of it */
+int reader_take_fd(struct reader *r);   /* the file, at its beginning; the caller's */
+void reader_free(struct reader *r);
+OWN_DEFINE(reader)
+/* That the content is what it was when it was stored: reads all of it. */
+int objects_verify(struct server *s, const struct object *o, struct err *err);
 
 struct objects_query {
     const char *project, *bucket;
@@ -239,8 +256,9 @@ int objects_stats(struct server *s, struct objects_stats *out, struct err *err);
 /* One round of the sweeper, as at the time `now`; how many files it removed. */
 int objects_sweep(struct objects *o, double now, int *out_removed, struct err *err);
 
-/* That every row's content is there and is what it says; for `serve --check`. Of the server only
- * data_dir and store are needed. */
-int objects_check(struct server *s, struct err *err);
+/* Calls `each` with a sentence for every content that is not there or not what it says, to the end;
+ * for `serve --check`. Of the server only data_dir and store are needed. */
+int objects_check(struct server *s, void (*each)(void *arg, const char *text), void *arg,
+                  int64_t *out_contents, int64_t *out_bytes, struct err *err);
 
 #endif

@@ -103,40 +103,27 @@ static void pin_remove(struct objects *o, struct pin *p, const char *sha256, boo
     pthread_mutex_unlock(&o->pins_lock);
 }
 
-int blob_publish(struct objects *o, int fd, const char *path, struct object *object,
-                 const struct objects_put *p, struct err *err)
+int blob_publish(struct objects *o, int fd, const char *path, const struct digests *d,
+                 struct object *object, const struct objects_put *p, struct err *err)
 {
     struct pin pin;
-    struct new_row row = { p, NULL, object, generation_next(o), false };
+    OWN_BUF sums = BUF_INIT;
+    struct new_row row = { p, NULL, object, generation_next(o), false, &sums };
 
+    if (digests_blocks(d, &sums, err) < 0)
+        return -(int)err->code;
     store_point("objects.sync");
     if (fsync(fd) < 0)
         return file_error("syncing an upload", err);
     hex_bytes(object->sha256, pin.sha256);
     pin_add(o, &pin);
     int rc = rename_blob(o, path, object->sha256, err);
-    if (rc == 0)
+    if (rc == 0) {
+        damage_forget(o, object->sha256);
         rc = row_put(o, &row, err);
+    }
     pin_remove(o, &pin, object->sha256, rc < 0);
     return rc;
-}
-
-int objects_content(struct server *s, const struct object *o, int *out_fd, char **out_bytes,
-                    struct err *err)
-{
-    char path[PATH_MAX];
-
-    if (o->size <= OBJECTS_SMALL)
-        return content_read_small(s, o, out_fd, out_bytes, err);
-    blob_path(s->objects, o->sha256, path);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0 && errno == ENOENT)      /* deleted since its row was read */
-        return err_set(err, ERR_MISSING, "No such object: %s/%s", o->bucket, o->name);
-    if (fd < 0)
-        return file_error("opening a blob", err);
-    *out_fd = fd;
-    *out_bytes = NULL;
-    return 0;
 }
 
 /* ------------------------------------------------------------ on its way in */
@@ -171,6 +158,7 @@ void content_free(struct content *c)
     if (*c->path)
         unlink(c->path);
     buf_done(&c->small);
+    digests_done(&c->digests);
     free(c);
 }
 
@@ -228,10 +216,10 @@ int content_put(struct content *c, const struct objects_put *p, struct object *o
         return -(int)err->code;
     int rc;
     if (c->fd >= 0) {
-        rc = blob_publish(c->objects, c->fd, c->path, &o, p, err);
+        rc = blob_publish(c->objects, c->fd, c->path, &c->digests, &o, p, err);
     } else {
         struct new_row row = { p, c->small.data ? c->small.data : "", &o,
-                               generation_next(c->objects), false };
+                               generation_next(c->objects), false, NULL };
         rc = row_put(c->objects, &row, err);
     }
     if (rc < 0) {

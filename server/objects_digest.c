@@ -1,4 +1,4 @@
-/* server/objects_digest.c - the three checksums of content, as it comes */
+/* server/objects_digest.c - the checksums of content, as it comes */
 #include <string.h>
 
 #include "base/crc32c.h"
@@ -84,7 +84,39 @@ void digests_start(struct digests *d)
 {
     sha256_start(&d->sha256);
     md5_init(&d->md5);
-    d->crc32c = 0;
+    d->crc32c = d->block = 0;
+    d->n = 0;
+    d->sums.n = 0;
+}
+
+void digests_done(struct digests *d)
+{
+    buf_done(&d->sums);
+}
+
+static void add_to_blocks(struct digests *d, const char *p, size_t n)
+{
+    while (n) {
+        size_t room = OBJECTS_BLOCK - (size_t)(d->n % OBJECTS_BLOCK), k = n < room ? n : room;
+        d->block = crc32c_add(d->block, p, k);
+        if (k == room) {
+            buf_append(&d->sums, &d->block, sizeof d->block);
+            d->block = 0;
+        }
+        d->n += (int64_t)k;
+        p += k;
+        n -= k;
+    }
+}
+
+int digests_blocks(const struct digests *d, struct buf *out, struct err *err)
+{
+    if (d->sums.failed)
+        return err_set(err, ERR_NOMEM, "no memory for the checksums of an upload");
+    buf_append(out, d->sums.data, d->sums.n);
+    if (d->n % OBJECTS_BLOCK)
+        buf_append(out, &d->block, sizeof d->block);
+    return buf_ok(out, err);
 }
 
 void digests_add(struct digest_helper *h, struct digests *d, const void *bytes, size_t n)
@@ -97,6 +129,7 @@ void digests_add(struct digest_helper *h, struct digests *d, const void *bytes, 
         size_t piece = left < 16384 ? left : 16384;
         sha256_add(&d->sha256, p, piece);
         d->crc32c = crc32c_add(d->crc32c, p, piece);
+        add_to_blocks(d, p, piece);
         if (!helped)
             md5_update(&d->md5, piece, (const uint8_t *)p);
         p += piece;

@@ -11,7 +11,8 @@
 #include "server/objects.h"
 #include "server/server.h"
 
-enum { CACHE_SHARDS = 8, CACHE_SLOTS = 256, CACHE_MARKS = 1024 };
+enum { CACHE_SHARDS = 8, CACHE_SLOTS = 256, CACHE_MARKS = 1024,
+       DAMAGED_MAX = 64 };
 
 struct pin {                    /* content that is between its rename and its row */
     uint8_t sha256[SHA256_BYTES];
@@ -49,6 +50,10 @@ struct objects {
     struct cache_mark marks[CACHE_MARKS];
 
     struct digest_helper helper;
+
+    pthread_mutex_t damage_lock;
+    char damaged[DAMAGED_MAX][SHA256_HEX];      /* found lately: looked at as a whole before it is sent */
+    int n_damaged;
 
     pthread_mutex_t pins_lock;
     struct pin *pins;
@@ -89,15 +94,16 @@ struct new_row {
     struct object *object;
     int64_t generation;
     bool moves;                 /* from another name: the project holds no more than before */
+    const struct buf *sums;     /* of its blocks, when it is in a file; NULL: they are there */
 };
 int object_insert(struct objects *objects, sqlite3 *db, const struct new_row *row, struct err *err);
 
 /* The same in a transaction of its own. */
 int row_put(struct objects *o, const struct new_row *row, struct err *err);
 /* Of an old generation, or of one that is no longer the live one. */
-int content_read_small(struct server *s, const struct object *o, int *out_fd, char **out_bytes,
+int content_read_small(struct server *s, const struct object *o, char **out_bytes,
                        struct err *err);
-/* Into room for o->size bytes, inside a read. */
+/* Into room for o->size bytes, inside a read; compared with the object's checksum. */
 int content_load(sqlite3 *db, const struct object *o, char *out, struct err *err);
 
 int64_t generation_next(struct objects *o);
@@ -114,8 +120,14 @@ struct digests {
     struct sha256 sha256;
     struct md5_ctx md5;
     uint32_t crc32c;
+    int64_t n;
+    uint32_t block;             /* of the block that is not full yet */
+    struct buf sums;            /* of those that are */
 };
 void digests_start(struct digests *d);
+void digests_done(struct digests *d);
+/* The checksums of all blocks, the last one too; an array of uint32_t. */
+int digests_blocks(const struct digests *d, struct buf *out, struct err *err);
 void digests_add(struct digest_helper *h, struct digests *d, const void *bytes, size_t n);
 void digests_finish(struct digests *d, struct object *out);     /* of a copy: d may go on */
 int digests_compare(const struct object *o, const struct objects_put *p, struct err *err);
@@ -129,14 +141,27 @@ int sync_folder(const char *path, struct err *err);
 int write_all(int fd, const void *bytes, size_t n, const char *what, struct err *err);
 /* Syncs the file and gives it its name among the blobs; then `put` runs while the sweeper keeps
  * off. */
-int blob_publish(struct objects *o, int fd, const char *path, struct object *object,
-                 const struct objects_put *p, struct err *err);
+int blob_publish(struct objects *o, int fd, const char *path, const struct digests *d,
+                 struct object *object, const struct objects_put *p, struct err *err);
 /* Checks the name; fills size, type and document. */
 int object_describe(struct object *o, const struct objects_put *p, int64_t size, struct err *err);
 
 /* Both under pins_lock. Named: there is a row, or it cannot be said. */
 bool blob_pinned(const struct objects *o, const uint8_t sha256[SHA256_BYTES]);
 bool blob_named(struct objects *o, const uint8_t sha256[SHA256_BYTES]);
+
+/* ------------------------------------------------------------ objects_sums.c */
+
+/* What the disk has made of content: ERR_IO, and a line in the log, once. */
+int content_damaged(const struct object *o, const char *what, struct err *err);
+/* Inside a write. */
+int sums_insert(sqlite3 *db, const uint8_t sha256[SHA256_BYTES], const struct buf *sums,
+                struct err *err);
+int sums_delete(sqlite3 *db, const uint8_t sha256[SHA256_BYTES], struct err *err);
+/* Content of a muster that kept none gets them, one after the other. */
+void sums_complete(struct objects *o);
+/* The file was written anew. */
+void damage_forget(struct objects *o, const char *sha256);
 
 /* ------------------------------------------------------------ objects_sweep.c */
 

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/crc32c.h"
 #include "server/objects_int.h"
 #include "server/quota.h"
 
@@ -35,6 +36,14 @@ void base64_text(const void *bytes, size_t n, char *out)
     out[BASE64_ENCODE_RAW_LENGTH(n)] = '\0';
 }
 
+static void crc32c_text(uint32_t crc, char out[9])
+{
+    const uint8_t big[4] = { (uint8_t)(crc >> 24), (uint8_t)(crc >> 16), (uint8_t)(crc >> 8),
+                             (uint8_t)crc };
+
+    base64_text(big, sizeof big, out);
+}
+
 void object_done(struct object *o)
 {
     json_decref(o->doc);
@@ -52,9 +61,6 @@ int object_of_row(sqlite3_stmt *st, const char *bucket, struct object *out, stru
 {
     const char *doc = (const char *)sqlite3_column_text(st, 11);
     const uint8_t *sha256 = sqlite3_column_blob(st, 5), *md5 = sqlite3_column_blob(st, 6);
-    uint32_t crc = (uint32_t)sqlite3_column_int64(st, 7);
-    uint8_t big[4] = { (uint8_t)(crc >> 24), (uint8_t)(crc >> 16), (uint8_t)(crc >> 8),
-                       (uint8_t)crc };
 
     if (!sha256 || !md5 || sqlite3_column_bytes(st, 5) != SHA256_BYTES ||
         sqlite3_column_bytes(st, 6) != MD5_DIGEST_SIZE)
@@ -70,7 +76,7 @@ int object_of_row(sqlite3_stmt *st, const char *bucket, struct object *out, stru
     text_of(st, 4, out->type, sizeof out->type);
     bytes_hex(sha256, SHA256_BYTES, out->sha256);
     base64_text(md5, MD5_DIGEST_SIZE, out->md5);
-    base64_text(big, sizeof big, out->crc32c);
+    crc32c_text((uint32_t)sqlite3_column_int64(st, 7), out->crc32c);
     out->created = sqlite3_column_double(st, 8);
     out->updated = sqlite3_column_double(st, 9);
     out->deleted = sqlite3_column_double(st, 10);
@@ -147,7 +153,8 @@ static int content_release(struct objects *o, sqlite3 *db, const struct object *
     return 0;
 }
 
-static int content_hold(sqlite3 *db, const struct object *new, const char *bytes, struct err *err)
+static int content_hold(sqlite3 *db, const struct object *new, const char *bytes,
+                        const struct buf *sums, struct err *err)
 {
     uint8_t sha256[SHA256_BYTES];
     bool small = new->size <= OBJECTS_SMALL;
@@ -156,11 +163,13 @@ static int content_hold(sqlite3 *db, const struct object *new, const char *bytes
     if (small && !bytes)        /* a copy: its source holds the content */
         return store_run(db, err, "UPDATE contents SET refs = refs + 1 WHERE sha256 = ?", "b",
                          sha256, sizeof sha256);
-    return store_run(db, err,
-                     "INSERT INTO contents (sha256, size, refs, bytes) VALUES (?, ?, 1, ?) "
-                     "ON CONFLICT (sha256) DO UPDATE SET refs = refs + 1",
-                     small ? "bib" : "bin", sha256, sizeof sha256, new->size, bytes,
-                     (size_t) new->size);
+    if (store_run(db, err,
+                  "INSERT INTO contents (sha256, size, refs, bytes) VALUES (?, ?, 1, ?) "
+                  "ON CONFLICT (sha256) DO UPDATE SET refs = refs + 1",
+                  small ? "bib" : "bin", sha256, sizeof sha256, new->size, bytes,
+                  (size_t) new->size) < 0)
+        return -(int)err->code;
+    return sums ? sums_insert(db, sha256, sums, err) : 0;
 }
 
 /* The live one makes way: kept as an old generation, or gone. */
@@ -243,7 +252,7 @@ int object_insert(struct objects *objects, sqlite3 *db, const struct new_row *ro
         n->deleted = 0;
         snprintf(n->bucket, sizeof n->bucket, "%s", b.name);
         snprintf(n->name, sizeof n->name, "%s", p->name);
-        rc = content_hold(db, n, row->bytes, err);
+        rc = content_hold(db, n, row->bytes, row->sums, err);
     }
     if (rc == 0 && there)
         rc = row_retire(objects, db, &b, &old, n->created, err);
@@ -259,6 +268,7 @@ int object_insert(struct objects *objects, sqlite3 *db, const struct new_row *ro
 int content_load(sqlite3 *db, const struct object *o, char *out, struct err *err)
 {
     uint8_t sha256[SHA256_BYTES];
+    char found[9];
     sqlite3_stmt *st = store_sql(db, "SELECT bytes FROM contents WHERE sha256 = ?", err);
 
     hex_bytes(o->sha256, sha256);
@@ -267,17 +277,15 @@ int content_load(sqlite3 *db, const struct object *o, char *out, struct err *err
     int rc = store_step(st, err);
     if (rc < 0)
         return rc;
-    if (rc == 0 || sqlite3_column_bytes(st, 0) != o->size) {
-        sqlite3_reset(st);
-        return err_set(err, ERR_IO,
-                       "the content of gs://%s/%s is not in the database (muster serve "
-                       "--check says what else is missing)",
-                       o->bucket, o->name);
-    }
-    if (o->size)
+    const bool whole = rc > 0 && sqlite3_column_bytes(st, 0) == o->size;
+    if (whole && o->size)
         memcpy(out, sqlite3_column_blob(st, 0), (size_t)o->size);
     sqlite3_reset(st);
-    return 0;
+    if (!whole)
+        return content_damaged(o, "is not in the database", err);
+    crc32c_text(crc32c(out, (size_t)o->size), found);
+    return strcmp(found, o->crc32c)
+        ? content_damaged(o, "does not have its checksum in the database", err) : 0;
 }
 
 struct small {
@@ -292,7 +300,7 @@ static int read_small(sqlite3 *db, void *arg, struct err *err)
     return content_load(db, s->object, s->out, err);
 }
 
-int content_read_small(struct server *s, const struct object *o, int *out_fd, char **out_bytes,
+int content_read_small(struct server *s, const struct object *o, char **out_bytes,
                        struct err *err)
 {
     OWN_MEM char *bytes = malloc((size_t)o->size + 1);
@@ -303,7 +311,6 @@ int content_read_small(struct server *s, const struct object *o, int *out_fd, ch
     if (store_read(s->store, read_small, &small, err) < 0)
         return -(int)err->code;
     *out_bytes = TAKE(bytes);
-    *out_fd = -1;
     return 0;
 }
 
@@ -518,7 +525,7 @@ static int copy(sqlite3 *db, void *arg, struct err *err)
     struct objects_put p = { .project = f->project, .bucket = f->to_bucket, .name = f->to_name,
                              .when = f->to_when };
     struct new_row row = { &p, NULL, o, c->generation,
-                           f->move && !strcmp(f->bucket, f->to_bucket) };
+                           f->move && !strcmp(f->bucket, f->to_bucket), NULL };
     struct object source = *o;          /* its document is o's */
     if (rc == 0)
         rc = object_insert(c->objects, db, &row, err);
@@ -527,6 +534,18 @@ static int copy(sqlite3 *db, void *arg, struct err *err)
     if (rc < 0)
         object_done(o);
     return rc;
+}
+
+/* A copy is another name for the same content: one that is damaged would look like a second chance. */
+static int copy_check(struct server *s, const struct objects_copy *from, struct err *err)
+{
+    struct object o;
+
+    if (objects_get(s, from->project, from->bucket, from->name, from->generation, &from->when, &o,
+                    err) < 0)
+        return -(int)err->code;
+    object_done(&o);
+    return objects_verify(s, &o, err);
 }
 
 int objects_copy(struct server *s, const struct objects_copy *from, struct object *out,
@@ -538,6 +557,8 @@ int objects_copy(struct server *s, const struct objects_copy *from, struct objec
         return -(int)err->code;
     if (from->move && !strcmp(from->bucket, from->to_bucket) && !strcmp(from->name, from->to_name))
         return err_set(err, ERR_INVALID, "an object cannot be moved to its own name");
+    if (copy_check(s, from, err) < 0)
+        return -(int)err->code;
     cache_write_begins(s->objects, from->bucket, from->name);
     cache_write_begins(s->objects, from->to_bucket, from->to_name);
     int rc = store_write(s->store, copy, &c, err);

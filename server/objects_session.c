@@ -124,6 +124,7 @@ static void live_free(struct live *l)
 {
     if (l->fd >= 0)
         close(l->fd);
+    digests_done(&l->digests);
     pthread_mutex_destroy(&l->lock);
     free(l);
 }
@@ -423,11 +424,11 @@ static int make_object(struct session *u, const struct objects_put *p, struct ob
     if (l->size > OBJECTS_SMALL) {
         rc = ftruncate(l->fd, l->size) < 0
             ? err_set(err, ERR_IO, "cutting an upload: %s", strerror(errno))
-            : blob_publish(u->objects, l->fd, path, &o, p, err);
+            : blob_publish(u->objects, l->fd, path, &l->digests, &o, p, err);
         l->ready = rc == 0 || access(path, F_OK) == 0;
     } else {
         char small[OBJECTS_SMALL];
-        struct new_row row = { p, small, &o, generation_next(u->objects), false };
+        struct new_row row = { p, small, &o, generation_next(u->objects), false, NULL };
         rc = pread(l->fd, small, (size_t)l->size, 0) != l->size
             ? err_set(err, ERR_IO, "cannot read an upload")
             : row_put(u->objects, &row, err);

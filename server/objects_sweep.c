@@ -93,7 +93,8 @@ static int remove_one(struct unused *u, sqlite3 *db, const uint8_t *sha256, stru
     } else {
         rc = store_run(db, err, "DELETE FROM contents WHERE sha256 = ? AND refs = 0", "b", sha256,
                        (size_t)SHA256_BYTES);
-        if (rc == 0 && sqlite3_changes(db) > 0 && unlink(path) == 0)
+        const bool gone = rc == 0 && sqlite3_changes(db) > 0;
+        if (gone && (rc = sums_delete(db, sha256, err)) == 0 && unlink(path) == 0)
             u->removed++;
     }
     pthread_mutex_unlock(&o->pins_lock);
@@ -223,6 +224,7 @@ static void *sweeper(void *arg)
     struct objects *o = arg;
     double next = clock_seconds() + 60;    /* not while the server starts */
 
+    sums_complete(o);
     pthread_mutex_lock(&o->sweep_lock);
     while (!o->stop) {
         struct timespec until = { .tv_sec = (time_t)next + 1 };

@@ -28,6 +28,11 @@
 
 static int start_store(struct server *s, struct err *err)
 {
+    struct err why = { 0 };
+
+    /* A full disk has no room for the copy: the next start tries again. */
+    if (store_upgrade(s->data_dir, &why) < 0)
+        log_event(LEVEL_WARN, "store.unchecked", "{s:s}", "error", why.text);
     return store_open(s->data_dir, &s->store, err);
 }
 

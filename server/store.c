@@ -19,6 +19,7 @@
 #include <sys/stat.h>
 
 #include "base/buf.h"
+#include "server/store_pages.h"
 #include "server/store_room.h"
 
 /* At most so many in one transaction: the first of them waits for the last. */
@@ -77,7 +78,13 @@ static int say(sqlite3 *db, struct err *err)
      * resize. */
     if ((rc & 0xff) == SQLITE_FULL || rc == SQLITE_IOERR_WRITE || rc == SQLITE_IOERR_SHMSIZE)
         return err_set(err, ERR_IO, FULL_DISK);
+    if (rc == SQLITE_IOERR_DATA)
+        return err_set(err, ERR_IO, "the database is damaged: %s", pages_damage());
     switch (rc & 0xff) {
+    case SQLITE_CORRUPT:
+    case SQLITE_NOTADB:
+        return err_set(err, ERR_IO, "the database is damaged: %s (restore a backup; muster serve "
+                       "--check lists all damage)", sqlite3_errmsg(db));
     case SQLITE_CONSTRAINT:
         return err_set(err, ERR_CONFLICT, "%s", sqlite3_errmsg(db));
     case SQLITE_NOMEM:
@@ -97,7 +104,9 @@ static int exec(sqlite3 *db, const char *sql, struct err *err)
 static int conn_open(struct conn *c, const char *path, const char *pragmas, struct err *err)
 {
     int rc = sqlite3_open_v2(path, &c->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE |
-                             SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE, NULL);
+                             SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE, pages_vfs());
+    if (rc == SQLITE_OK)
+        pages_reserve(c->db);
     if (rc != SQLITE_OK)
         err_set(err, rc == SQLITE_NOMEM ? ERR_NOMEM : ERR_IO, "cannot open %s: %s", path,
                 c->db ? sqlite3_errmsg(c->db) : "no memory");
@@ -341,19 +350,28 @@ static bool is_full(int rc, const struct err *err)
     return rc == -ERR_IO && !strcmp(err->text, FULL_DISK);
 }
 
-/* The index of the log is made anew, also on a full disk. Sorting and savepoints need no file. */
+/* A new database says from its first page on that it has checksums (store_pages.h). */
+#define MARK_NEW "PRAGMA application_id=1836282994;"
+_Static_assert(PAGES_APPLICATION == 1836282994, "MARK_NEW says another");
+
+/* The index of the log is made anew, also on a full disk. Sorting and savepoints need no file. Nothing
+ * spills: a page of a transaction that goes on must not be read back from the log, whose sums are right
+ * only when it is committed. */
 static int open_writer(struct store *s, const char *dir, struct err *err)
 {
     const int pages = store_room_log_pages(dir);
     struct err why = { 0 };
-    char pragmas[512];
+    struct stat st;
+    const bool is_new = stat(s->path, &st) < 0 || st.st_size == 0;
+    char pragmas[640];
     int rc;
 
-    snprintf(pragmas, sizeof pragmas, "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;"
+    snprintf(pragmas, sizeof pragmas, "%s PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;"
              "PRAGMA wal_autocheckpoint=%d; PRAGMA journal_size_limit=%d;"
-             "PRAGMA cache_size=-8192; PRAGMA foreign_keys=0; PRAGMA temp_store=MEMORY;"
+             "PRAGMA cache_size=-8192; PRAGMA cache_spill=0; PRAGMA foreign_keys=0;"
+             "PRAGMA temp_store=MEMORY;"
              "CREATE TABLE IF NOT EXISTS schema (module TEXT PRIMARY KEY, version INTEGER) "
-             "WITHOUT ROWID", pages, 4 * 4096 * pages);
+             "WITHOUT ROWID", is_new ? MARK_NEW : "", pages, 4 * 4096 * pages);
     do
         rc = conn_open(&s->writer, s->path, pragmas, &why);
     while (is_full(rc, &why) && store_room_give(&s->room, 0));
@@ -384,7 +402,8 @@ int store_open(const char *dir, struct store **out, struct err *err)
     pthread_mutex_init(&s->lock, NULL);
     s->last = &s->first;
     store_room_open(&s->room, dir);
-    if (check_lost(dir, s->path, err) < 0 || open_writer(s, dir, err) < 0) {
+    if (check_lost(dir, s->path, err) < 0 || pages_check_log(s->path, err) < 0 ||
+        open_writer(s, dir, err) < 0) {
         store_free(s);
         return -(int)err->code;
     }
@@ -745,24 +764,50 @@ int store_backup(struct store *s, const char *path, struct err *err)
     return rc;
 }
 
+struct findings {
+    void (*each)(void *arg, const char *text);
+    void *arg;
+};
+
 static int check(sqlite3 *db, void *arg, struct err *err)
 {
-    (void)arg;
-    sqlite3_stmt *st = store_sql(db, "PRAGMA integrity_check(1)", err);
-    if (!st || store_step(st, err) < 0)
+    const struct findings *f = arg;
+    sqlite3_stmt *st = store_sql(db, "PRAGMA integrity_check(1000)", err);
+    int rc;
+
+    if (!st)
         return -(int)err->code;
-    const char *found = (const char *)sqlite3_column_text(st, 0);
-    int rc = 0;
-    if (!found || strcmp(found, "ok"))
-        rc = err_set(err, ERR_IO, "the database is damaged: %s (restore a backup)",
-                     found ? found : "no memory");
-    sqlite3_reset(st);
+    while ((rc = store_step(st, err)) > 0) {
+        const char *found = (const char *)sqlite3_column_text(st, 0);
+        OWN_BUF text = BUF_INIT;
+        if (found && !strcmp(found, "ok"))
+            continue;
+        buf_printf(&text, "muster.db: %s", found ? found : "no memory");
+        f->each(f->arg, text.data ? text.data : "muster.db is damaged");
+    }
     return rc;
 }
 
-int store_check(struct store *s, struct err *err)
+int store_check(struct store *s, void (*each)(void *arg, const char *text), void *arg,
+                struct err *err)
 {
-    return store_read(s, check, NULL, err);
+    struct findings f = { each, arg };
+    struct err why = { 0 };
+    int64_t pages;
+
+    if (pages_check(s->path, each, arg, &pages, err) < 0)
+        return -(int)err->code;
+    if (store_read(s, check, &f, &why) < 0)
+        each(arg, why.text);
+    return 0;
+}
+
+int store_upgrade(const char *dir, struct err *err)
+{
+    OWN_BUF path = BUF_INIT;
+
+    buf_printf(&path, "%s/muster.db", dir);
+    return buf_ok(&path, err) < 0 ? -(int)err->code : pages_upgrade(path.data, err);
 }
 
 /* ------------------------------------------------------------ failure points */

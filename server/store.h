@@ -7,7 +7,9 @@
  * Readers have a connection a thread, and never wait for a writer. Invariants:
  *   1. store_write returned 0: what fn wrote is there after any crash;
  *   2. it returned an error: nothing of what fn wrote is there, now or later;
- *   3. fn of a write runs once, on some thread, with no other write beside it.
+ *   3. fn of a write runs once, on some thread, with no other write beside it;
+ *   4. what is read is what was written: a page that has changed on the disk fails by ERR_IO, "the
+ *      database is damaged" (store_pages.h).
  *
  * Threads: any. Inside fn: no store_write (it would wait for itself); store_read inside store_read
  * sees the same snapshot.
@@ -77,8 +79,13 @@ int store_run(sqlite3 *db, struct err *err, const char *sql, const char *format,
 /* A consistent copy of the database, while it is in use; nothing is at `path` before it is whole. */
 int store_backup(struct store *s, const char *path, struct err *err);
 
-/* ERR_IO with the first finding when the file is not sound. */
-int store_check(struct store *s, struct err *err);
+/* Calls `each` with a sentence for all that is not sound in the file, to its end. */
+int store_check(struct store *s, void (*each)(void *arg, const char *text), void *arg,
+                struct err *err);
+
+/* DIR/muster.db of a muster that knew no checksums of pages gets them (store_pages.h). Before it is
+ * opened, by its only user. 1: done, 0: nothing to do. */
+int store_upgrade(const char *dir, struct err *err);
 
 /* How many transactions reached the disk since it was opened. */
 uint64_t store_commits(const struct store *s);

@@ -28,6 +28,14 @@
             fail_msg("%s: returned %d, not %d (%s)", #call, rc_, -(int)(want), err.text); \
     } while (0)
 
+/* For functions that tell what they find: counts, and keeps the last sentence. */
+static char check_told[1024] __attribute__((unused));
+static inline void check_count(void *arg, const char *text)
+{
+    snprintf(check_told, sizeof check_told, "%s", text);
+    ++*(int *)arg;
+}
+
 #define CHECK_MAIN(...)                                                                 \
     int main(void)                                                                      \
     {                                                                                   \
