@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/files.h"
+#include "base/sealed.h"
 #include "base/http.h"
 #include "cli/client_wire.h"
 
@@ -89,14 +90,13 @@ static bool is_locked(const char *dir)
 
 bool client_running(const char *dir, json_t **out)
 {
-    OWN_MEM char *path = NULL, *text = NULL;
+    OWN_MEM char *path = NULL;
     struct err unread = { 0 };
 
     /* Before the file is read: a server that starts takes the lock, and then the file away. */
     const bool runs = is_locked(dir);
-    if (out && asprintf(&path, "%s/server.json", dir) >= 0 &&
-        files_read(path, 65536, &text, NULL, &unread) == 0)
-        *out = json_loads(text, 0, NULL);
+    if (out && asprintf(&path, "%s/server.json", dir) >= 0)
+        sealed_load(path, out, &unread);        /* one that is damaged is none */
     return runs;
 }
 

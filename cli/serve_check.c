@@ -71,6 +71,16 @@ static void check_job_files(struct report *r, const char *dir)
     each_number(r, dir, check_attempt);
 }
 
+int64_t serve_check_logs(const char *dir)
+{
+    struct report r = { .where = "" };
+    char path[PATH_MAX];
+
+    snprintf(path, sizeof path, "%.4000s/jobs", dir);
+    each_number(&r, path, check_job_files);
+    return r.findings;
+}
+
 /* ------------------------------------------------------------ the whole */
 
 static void check_database(struct report *r, struct server *s)

@@ -11,6 +11,7 @@
 #include <fcntl.h>
 #include <ftw.h>
 #include <stdio.h>
+#include <stdbool.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -41,7 +42,7 @@ struct contents {
     int (*each)(struct contents *c, const char *path, const char *sha256, int64_t size,
                 struct err *err);
     const char *to;
-    int64_t n, bytes;
+    int64_t n, bytes, damaged;
 };
 
 static int has_table(sqlite3 *db, struct err *err)
@@ -135,6 +136,22 @@ static int copy_file(const char *from, const char *to, mode_t mode, struct err *
     return 0;
 }
 
+/* The copy: what was read is what is compared. */
+static bool is_content(const char *path, const char *sha256)
+{
+    unsigned char bytes[65536];
+    char found[65];
+    struct sha256 h;
+    ssize_t n = -1;
+
+    OWN_FD int fd = open(path, O_RDONLY | O_CLOEXEC);
+    sha256_start(&h);
+    while (fd >= 0 && (n = read(fd, bytes, sizeof bytes)) > 0)
+        sha256_add(&h, bytes, (size_t)n);
+    sha256_finish_hex(&h, found);
+    return n == 0 && !strcmp(found, sha256);
+}
+
 static int copy_content(struct contents *c, const char *path, const char *sha256, int64_t size,
                         struct err *err)
 {
@@ -147,9 +164,13 @@ static int copy_content(struct contents *c, const char *path, const char *sha256
     if (stat(to, &st) == 0 && st.st_size == size)
         return 0;               /* of a snapshot before */
     c->bytes += size;
-    if (files_mkdir(folder, err) < 0)
+    if (files_mkdir(folder, err) < 0 || copy_file(from, to, 0600, err) < 0)
         return -(int)err->code;
-    return copy_file(from, to, 0600, err);
+    if (!is_content(to, sha256)) {
+        printf("%s has changed on the disk: the content of an object is damaged\n", from);
+        c->damaged++;
+    }
+    return 0;
 }
 
 /* nftw has no argument of its own. */
@@ -270,6 +291,11 @@ int serve_backup(const char *dir, const char *to, struct err *err)
     snprintf(to_path, sizeof to_path, "%s/volumes", to);
     if (copy_tree(from_path, to_path, err) < 0)
         return -(int)err->code;
+    const int64_t damaged = c.damaged + serve_check_logs(to);
+    if (damaged)
+        return err_set(err, ERR_IO, "%s is a copy of what there is, and %lld part%s of it %s damaged "
+                       "(muster serve --check --data-dir %s lists all damage)", to,
+                       (long long)damaged, damaged == 1 ? "" : "s", damaged == 1 ? "is" : "are", to);
     printf("%s holds the database, %lld contents, %ld files of jobs and %ld of volumes (muster "
            "serve --data-dir %s goes on from there)\n", to, (long long)c.n, jobs, tree.n, to);
     snprintf(from_path, sizeof from_path, "%s/secrets.key", dir);

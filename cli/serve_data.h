@@ -16,6 +16,9 @@ int serve_check(const char *dir, struct err *err);
  * that it names, the files of the jobs, the token. `to` must not be there yet, or be empty. */
 int serve_backup(const char *dir, const char *to, struct err *err);
 
+/* Prints what has changed in the logs of its jobs; how many findings there are. */
+int64_t serve_check_logs(const char *dir);
+
 /* For these two: of the server only data_dir and store. ERR_MISSING: it is no data directory. */
 int serve_open_store(const char *dir, struct server *s, struct err *err);
 

@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "base/files.h"
+#include "base/sealed.h"
 #include "base/json.h"
 #include "base/own.h"
 #include "cli/serve_data.h"
@@ -44,13 +45,11 @@ static bool has_open(long pid, const struct stat *lock)
 static long pid_of(const char *dir)
 {
     char path[PATH_SIZE];
-    OWN_MEM char *text = NULL;
+    OWN_JSON json_t *doc = NULL;
     struct err none = { 0 };
 
     snprintf(path, sizeof path, "%s/server.json", dir);
-    OWN_JSON json_t *doc = files_read(path, 4096, &text, NULL, &none) < 0 ? NULL
-                           : json_loads(text, 0, NULL);
-    return whole_of(doc, "pid");
+    return sealed_load(path, &doc, &none) < 0 ? 0 : whole_of(doc, "pid");
 }
 
 static int stopped(const char *dir)

@@ -33,6 +33,7 @@
 #include "base/clock.h"
 #include "base/files.h"
 #include "base/own.h"
+#include "base/sealed.h"
 #include "drivers/container.h"
 #include "drivers/environment.h"
 #include "drivers/gpus.h"
@@ -99,8 +100,9 @@ static void set_phase(const struct keeper *k, const char *phase)
 
 static json_t *read_json(const char *name)
 {
-    json_error_t wrong;
-    return json_load_file(name, 0, &wrong);
+    struct err ignore;
+    json_t *doc;
+    return sealed_load(name, &doc, &ignore) < 0 ? NULL : doc;
 }
 
 static int take_lock(struct keeper *k, struct err *err)
@@ -581,7 +583,7 @@ static void sync_way(void)
 static void write_exit(struct keeper *k, json_t *doc)
 {
     static const char from[] = "exit.json.tmp";
-    OWN_MEM char *text = json_dumps(doc, JSON_COMPACT);
+    OWN_MEM char *text = sealed_text(doc);
     size_t n = text ? strlen(text) : 0;
 
     json_decref(doc);

@@ -29,6 +29,7 @@
 #include <unistd.h>
 
 #include "base/own.h"
+#include "base/sealed.h"
 #include "drivers/container.h"
 #include "drivers/environment.h"
 #include "drivers/keeper.h"
@@ -257,7 +258,7 @@ static bool use_spare(const char *dir, int lock, int env_fd)
 
 static int write_text(const char *path, const json_t *doc, struct err *err)
 {
-    OWN_MEM char *text = json_dumps(doc, JSON_COMPACT);
+    OWN_MEM char *text = sealed_text(doc);
 
     if (!text)
         return err_set(err, ERR_NOMEM, "no memory for %s", path);
@@ -362,14 +363,13 @@ static int start(const struct order *o, struct err *err)
 static int read_exit(const char *dir, struct run_state *out)
 {
     char path[PATH_MAX];
-    json_error_t wrong;
     const char *reason = "", *cause = "";
+    OWN_JSON json_t *doc = NULL;
     struct err err;
 
     if (path_in(dir, "exit.json", path, &err) < 0)
         return -1;
-    OWN_JSON json_t *doc = json_load_file(path, 0, &wrong);
-    if (!doc || json_unpack(doc, "{s:i, s:i, s:s, s:s, s:F, s:F}", "code", &out->code, "signal",
+    if (sealed_load(path, &doc, &err) < 0 || json_unpack(doc, "{s:i, s:i, s:s, s:s, s:F, s:F}", "code", &out->code, "signal",
                             &out->signal, "reason", &reason, "cause", &cause, "started",
                             &out->started, "ended", &out->ended) < 0)
         return -1;

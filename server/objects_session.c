@@ -1,7 +1,8 @@
 /* server/objects_session.c - uploads in several requests
  *
  * DESIGN. The row says how far the file is synced: that much is promised to the client, and that
- * much is taken up after a restart (the checksums are computed again from the file). While the
+ * much is taken up after a restart (the checksums are computed again from the file, whose bytes have
+ * to have the CRC-32C that the row says; one that has changed is emptied). While the
  * server lives, `struct live` has the checksums so far and what came since; it is shared by all
  * requests of a session. Each request draws a ticket; the last one drawn may write, so that a
  * client which lost its connection need not wait until the server has noticed, too.
@@ -52,6 +53,7 @@ struct session {
 struct row {
     const char *project, *bucket, *id, *body;
     int64_t synced, generation;
+    int64_t crc32c;             /* of what is synced; -1: not known */
     char *out_body;
     char out_bucket[OBJECTS_BUCKET_MAX + 1];
 };
@@ -74,8 +76,8 @@ static int row_find(sqlite3 *db, void *arg, struct err *err)
 {
     struct row *r = arg;
     sqlite3_stmt *st = store_sql(db,
-                                 "SELECT project, bucket, body, synced, generation FROM uploads "
-                                 "WHERE id = ?",
+                                 "SELECT project, bucket, body, synced, generation, crc32c FROM "
+                                 "uploads WHERE id = ?",
                                  err);
 
     if (!st || store_bind(st, err, "s", r->id) < 0)
@@ -93,6 +95,7 @@ static int row_find(sqlite3 *db, void *arg, struct err *err)
     r->out_body = strdup((const char *)sqlite3_column_text(st, 2));
     r->synced = sqlite3_column_int64(st, 3);
     r->generation = sqlite3_column_int64(st, 4);
+    r->crc32c = sqlite3_column_type(st, 5) == SQLITE_NULL ? -1 : sqlite3_column_int64(st, 5);
     sqlite3_reset(st);
     return r->out_body ? 0 : err_set(err, ERR_NOMEM, "no memory for an upload");
 }
@@ -101,8 +104,9 @@ static int row_touch(sqlite3 *db, void *arg, struct err *err)
 {
     const struct row *r = arg;
 
-    return store_run(db, err, "UPDATE uploads SET synced = ?, touched = ? WHERE id = ?", "ids",
-                     r->synced, clock_wall(), r->id);
+    return store_run(db, err,
+                     "UPDATE uploads SET synced = ?, crc32c = ?, touched = ? WHERE id = ?", "iids",
+                     r->synced, r->crc32c, clock_wall(), r->id);
 }
 
 static int row_delete(sqlite3 *db, void *arg, struct err *err)
@@ -218,8 +222,8 @@ static void live_empty(struct objects *o, struct live *l)
     store_write(o->server->store, row_touch, &r, &(struct err){ 0 });
 }
 
-/* Under the lock. */
-static int live_load(struct objects *o, struct live *l, struct err *err)
+/* Under the lock. `crc32c`: of the bytes that the row says are there; -1: not known. */
+static int live_load(struct objects *o, struct live *l, int64_t crc32c, struct err *err)
 {
     char path[PATH_MAX];
 
@@ -234,6 +238,12 @@ static int live_load(struct objects *o, struct live *l, struct err *err)
         return err_set(err, ERR_IO, "cannot open a file for an upload: %s", strerror(errno));
     if (digest_file(o, l, l->synced, err) < 0)
         return -(int)err->code;
+    if (l->synced && crc32c >= 0 && (l->size != l->synced || l->digests.crc32c != crc32c)) {
+        log_event(LEVEL_ERROR, "uploads.damaged", "{s:s, s:I}", "upload", l->id, "bytes",
+                  (json_int_t)l->synced);
+        live_empty(o, l);
+        return live_load(o, l, -1, err);
+    }
     l->ready = true;
     return 0;
 }
@@ -287,7 +297,7 @@ int session_open(struct server *s, const char *project, const char *id, struct s
         u->live->synced = r.synced;
     if (!u->live->generation)
         u->live->generation = r.generation;
-    int rc = live_load(s->objects, u->live, err);
+    int rc = live_load(s->objects, u->live, r.crc32c, err);
     u->ticket = ++u->live->tickets;
     pthread_mutex_unlock(&u->live->lock);
     if (rc == 0)
@@ -390,7 +400,7 @@ int session_sync(struct session *u, struct err *err)
 
     if (take(u, err) < 0)
         return -(int)err->code;
-    struct row r = { .id = l->id, .synced = l->size };
+    struct row r = { .id = l->id, .synced = l->size, .crc32c = l->digests.crc32c };
     char folder[PATH_MAX];
     int rc = 0;
     if (l->size != l->synced) {

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/crc32c.h"
 #include "base/files.h"
 #include "base/own.h"
 #include "server/objects.h"
@@ -23,7 +24,8 @@ static bool is_file_name(const char *name)
     return n > 0 && n <= 200 && strspn(name, allowed) == n && name[0] != '.' && name[0] != '-';
 }
 
-static int copy(int from, const char *path, struct err *err)
+/* *out_sum: the CRC-32C of all of it. */
+static int copy(int from, const char *path, uint32_t *out_sum, struct err *err)
 {
     enum { PIECE = 1 << 18 };
     OWN_MEM char *bytes = malloc(PIECE);
@@ -40,6 +42,7 @@ static int copy(int from, const char *path, struct err *err)
             return err_set(err, ERR_IO, "cannot read it: %s", strerror(errno));
         if (n == 0)
             break;
+        *out_sum = crc32c_add(*out_sum, bytes, (size_t)n);
         if (file_writer_write(w, bytes, (size_t)n, err) < 0)
             return -(int)err->code;
     }
@@ -80,7 +83,8 @@ static int stage(struct server *s, const char *project, const char *uri, const c
     if (files_mkdir(path, err) < 0)
         return -(int)err->code;
     snprintf(path + n, sizeof path - (size_t)n, "/%s", name);
-    if (copy(fd, path, err) < 0)
+    uint32_t sum = 0;
+    if (copy(fd, path, &sum, err) < 0)
         return -(int)err->code;
     json_array_append_new(out, json_string(path));
     return 0;
@@ -108,6 +112,39 @@ int packages_stage(struct server *s, const char *project, const json_t *spec, co
     return 0;
 }
 
+/* What an attempt before this one has staged, and what it was: PATH.sum. False: it is not there, or
+ * has changed since. */
+static bool is_staged(const char *path)
+{
+    enum { PIECE = 1 << 18 };
+    char name[PATH_MAX], said[16] = "", found[16];
+    OWN_MEM char *bytes = malloc(PIECE);
+    OWN_FD int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    uint32_t sum = 0;
+    ssize_t n = 0;
+
+    snprintf(name, sizeof name, "%.4000s.sum", path);
+    OWN_FD int kept = open(name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (!bytes || fd < 0 || kept < 0 || read(kept, said, sizeof said - 1) != 9)
+        return false;
+    while ((n = read(fd, bytes, PIECE)) > 0)
+        sum = crc32c_add(sum, bytes, (size_t)n);
+    snprintf(found, sizeof found, "%08x\n", sum);
+    return n == 0 && !strcmp(said, found);
+}
+
+static int stage_input(int from, const char *path, struct err *err)
+{
+    char name[PATH_MAX], text[16];
+    uint32_t sum = 0;
+
+    snprintf(name, sizeof name, "%.4000s.sum", path);
+    if (copy(from, path, &sum, err) < 0)
+        return -(int)err->code;
+    snprintf(text, sizeof text, "%08x\n", sum);
+    return files_write(name, text, strlen(text), err);
+}
+
 int packages_stage_inputs(struct server *s, const char *project, const json_t *spec,
                           const char *dir, struct err *err)
 {
@@ -125,9 +162,9 @@ int packages_stage_inputs(struct server *s, const char *project, const json_t *s
         if (files_mkdir(path, err) < 0)
             return -(int)err->code;
         snprintf(path + strlen(path), 24, "/%zu", i);
-        if (access(path, F_OK) == 0)
-            continue;           /* an attempt before this one */
-        if (open_uri(s, project, uri, &fd, err) < 0 || copy(fd, path, err) < 0)
+        if (is_staged(path))
+            continue;
+        if (open_uri(s, project, uri, &fd, err) < 0 || stage_input(fd, path, err) < 0)
             return err_add(err, "input %.200s", uri);
     }
     return 0;

@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/files.h"
 #include "base/log.h"
+#include "base/sealed.h"
 #include "drivers/driver.h"
 #include "drivers/network.h"
 #include "drivers/runtimes.h"
@@ -289,7 +290,7 @@ static int write_json(const struct server *s, struct err *err)
     OWN_JSON json_t *doc =
         json_pack("{s:s, s:i, s:f, s:s, s:b}", "address", s->address, "pid", (int)getpid(),
                   "started", s->started, "version", MUSTER_VERSION, "kept", s->passed);
-    OWN_MEM char *text = doc ? json_dumps(doc, JSON_INDENT(2)) : NULL;
+    OWN_MEM char *text = doc ? sealed_text(doc) : NULL;
     int rc;
 
     if (!text)

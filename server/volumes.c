@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/files.h"
 #include "base/own.h"
+#include "base/sealed.h"
 #include "base/tree.h"
 #include "drivers/sandbox.h"
 #include "server/jobs_int.h"
@@ -85,7 +86,7 @@ static int fill(const char *dir, const json_t *doc, struct err *err)
         (geteuid() == 0 && lchown(path, SANDBOX_USER, SANDBOX_USER) < 0))
         return err_set(err, ERR_IO, "%s: %s", path, strerror(errno));
     if (!all || json_object_set_new(all, "created", json_real(clock_wall())) < 0 ||
-        !(text = json_dumps(all, JSON_COMPACT)))
+        !(text = sealed_text(all)))
         return err_set(err, ERR_NOMEM, "no memory for a volume");
     static const char *const marks[] = { "lock", "fresh" };
     for (size_t i = 0; i < sizeof marks / sizeof marks[0]; i++) {
@@ -139,14 +140,15 @@ int volumes_get(struct server *s, const char *project, const char *name, json_t 
                 struct err *err)
 {
     char path[PATH_MAX], dir[PATH_MAX];
-    json_error_t wrong;
+    json_t *doc = NULL;
 
     if (path_of(s, project, name, "", dir, err) < 0 ||
         path_of(s, project, name, "volume.json", path, err) < 0)
         return -(int)err->code;
-    json_t *doc = is_deleted(dir) ? NULL : json_load_file(path, 0, &wrong);
-    if (!doc)
+    if (is_deleted(dir) || (sealed_load(path, &doc, err) < 0 && err->code == ERR_MISSING))
         return missing(name, err);
+    if (!doc)
+        return -(int)err->code;
     json_object_set_new(doc, "name", json_string(name));
     *out = doc;
     return 0;
@@ -161,7 +163,7 @@ int volumes_set(struct server *s, const char *project, const char *name, const j
     if (volumes_get(s, project, name, &there, err) < 0 ||
         path_of(s, project, name, "volume.json", path, err) < 0)
         return -(int)err->code;
-    OWN_MEM char *text = json_dumps(doc, JSON_COMPACT);
+    OWN_MEM char *text = sealed_text(doc);
     return text ? files_write(path, text, strlen(text), err)
                 : err_set(err, ERR_NOMEM, "no memory for a volume");
 }

@@ -3,6 +3,7 @@ import re
 from pathlib import Path
 
 FULL = re.compile("\1([oem])(\\d+) (\\d+\\.\\d{6}) (.*)", re.S)
+SUM = re.compile("\4[0-o]{6}")
 NEAR = re.compile("\2([oem])([0-o]{4})(.*)", re.S)
 
 
@@ -16,10 +17,13 @@ def read(folder):
     for file in numbered(folder):
         stream = worker = base = now = None
         with open(file, encoding="utf-8", newline="\n") as lines:
-            assert re.fullmatch("\3\\d+\n", lines.readline()), file
+            assert re.fullmatch("\5\\d+\n", lines.readline()), file
             for line in lines:
                 assert line.endswith("\n"), f"{file}: {line[:200]!r}"
                 text = line[:-1]
+                if SUM.fullmatch(text):
+                    stream = None       # the next line says it anew
+                    continue
                 if found := FULL.fullmatch(text):
                     stream, worker, base, text = found[1], int(found[2]), float(found[3]), found[4]
                     now = base
@@ -29,5 +33,5 @@ def read(folder):
                     for d in digits:
                         micros = micros * 64 + ord(d) - ord("0")
                     now = base + micros * 1e-6
-                assert stream and text[:1] not in ("\1", "\2", "\3"), f"{file}: {line[:200]!r}"
+                assert stream and text[:1] not in ("\1", "\2", "\4", "\5"), f"{file}: {line[:200]!r}"
                 yield now, stream, worker, text
