@@ -107,7 +107,9 @@ static int conn_open(struct conn *c, const char *path, const char *pragmas, stru
                              SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE, pages_vfs());
     if (rc == SQLITE_OK)
         pages_reserve(c->db);
-    if (rc != SQLITE_OK)
+    if (rc == SQLITE_IOERR_DATA)
+        say(c->db, err);
+    else if (rc != SQLITE_OK)
         err_set(err, rc == SQLITE_NOMEM ? ERR_NOMEM : ERR_IO, "cannot open %s: %s", path,
                 c->db ? sqlite3_errmsg(c->db) : "no memory");
     else

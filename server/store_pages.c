@@ -30,6 +30,9 @@ struct file {
     sqlite3_file base;          /* first: SQLite's own view of it */
     enum kind kind;
     bool known, sums;           /* DATABASE: whether its pages have checksums, once that is known */
+    struct file *database;      /* LOG: whose it is */
+    int64_t head_at;            /* LOG: `head` waits for its page; -1: none does */
+    uint8_t head[FRAME_HEAD];
     bool pending;               /* LOG: `last` is not in the mark yet */
     struct synced last;
     int mark;                   /* LOG: -1: not open */
@@ -116,6 +119,13 @@ static int read_database(struct file *f, void *out, int n, int64_t at)
     return rc;
 }
 
+static void put_sum(uint8_t *page, int64_t number)
+{
+    uint32_t sum = page_sum(number, page);
+
+    memcpy(page + PAGES_SIZE - PAGES_RESERVE, &sum, sizeof sum);
+}
+
 static int write_database(struct file *f, const void *bytes, int n, int64_t at)
 {
     uint8_t page[PAGES_SIZE];
@@ -130,8 +140,7 @@ static int write_database(struct file *f, const void *bytes, int n, int64_t at)
     if (!f->sums)
         return f->real->pMethods->xWrite(f->real, bytes, n, at);
     memcpy(page, bytes, PAGES_SIZE - PAGES_RESERVE);
-    uint32_t sum = page_sum(at / PAGES_SIZE + 1, page);
-    memcpy(page + PAGES_SIZE - PAGES_RESERVE, &sum, sizeof sum);
+    put_sum(page, at / PAGES_SIZE + 1);
     return f->real->pMethods->xWrite(f->real, page, n, at);
 }
 
@@ -154,48 +163,106 @@ static void log_sum(const uint8_t *p, size_t n, bool big, uint32_t sum[2])
 }
 
 /* `before`: where the sum of what comes before the frame is. */
+static void frame_sum(const uint8_t *head, const uint8_t *page, const uint8_t *before, bool big,
+                      uint32_t out[2])
+{
+    out[0] = big_32(before);
+    out[1] = big_32(before + 4);
+    log_sum(head, 8, big, out);
+    log_sum(page, PAGES_SIZE, big, out);
+}
+
 static bool frame_is_right(const uint8_t *head, const uint8_t *page, const uint8_t *before,
                            bool big)
 {
-    uint32_t sum[2] = { big_32(before), big_32(before + 4) };
+    uint32_t sum[2];
 
-    log_sum(head, 8, big, sum);
-    log_sum(page, PAGES_SIZE, big, sum);
+    frame_sum(head, page, before, big, sum);
     return sum[0] == big_32(head + 16) && sum[1] == big_32(head + 20);
+}
+
+/* The sum of what comes before the frame at `at`, and the order of bytes in sums. */
+static int read_before(struct file *f, int64_t at, uint8_t before[8], bool *big)
+{
+    const sqlite3_io_methods *m = f->real->pMethods;
+    uint8_t magic[4];
+    int rc = m->xRead(f->real, magic, sizeof magic, 0);
+
+    *big = magic[3] & 1;
+    return rc != SQLITE_OK ? rc
+        : m->xRead(f->real, before, 8, at == LOG_HEAD ? 24 : at - FRAME + 16);
 }
 
 static int read_log(struct file *f, void *out, int n, int64_t at)
 {
-    uint8_t head[FRAME_HEAD], before[8], magic[4];
+    uint8_t head[FRAME_HEAD], before[8];
     const sqlite3_io_methods *m = f->real->pMethods;
     int64_t frame = (at - LOG_HEAD - FRAME_HEAD) / FRAME;
     int rc = m->xRead(f->real, out, n, at);
+    bool big;
 
     /* All else is the log's recovery, which compares by itself. */
     if (rc != SQLITE_OK || n != PAGES_SIZE || at != LOG_HEAD + frame * FRAME + FRAME_HEAD)
         return rc;
-    if ((rc = m->xRead(f->real, magic, 4, 0)) != SQLITE_OK ||
-        (rc = m->xRead(f->real, head, FRAME_HEAD, at - FRAME_HEAD)) != SQLITE_OK ||
-        (rc = m->xRead(f->real, before, 8, frame ? at - FRAME - FRAME_HEAD + 16 : 24)) != SQLITE_OK)
+    if ((rc = m->xRead(f->real, head, FRAME_HEAD, at - FRAME_HEAD)) != SQLITE_OK ||
+        (rc = read_before(f, at - FRAME_HEAD, before, &big)) != SQLITE_OK)
         return rc;
-    return frame_is_right(head, out, before, magic[3] & 1)
+    return frame_is_right(head, out, before, big)
         ? SQLITE_OK : damaged("frame of the write-ahead log", frame);
 }
 
-static int write_log(struct file *f, const void *bytes, int n, int64_t at)
+static void set_big_32(uint8_t *p, uint32_t v)
 {
-    const uint8_t *p = bytes;
-    int rc = f->real->pMethods->xWrite(f->real, bytes, n, at);
+    for (int i = 3; i >= 0; i--, v >>= 8)
+        p[i] = (uint8_t)v;
+}
+
+/* The page gets its checksum here already, so that whoever empties the log into the database (the
+ * sqlite3 of the system, after a server was killed) writes it there. The sum of the frame, which SQLite
+ * has made of the page without it, is made anew. */
+static int write_frame(struct file *f, const void *bytes)
+{
+    uint8_t frame[FRAME], before[8];
+    uint32_t sum[2];
+    bool big;
+    int rc = read_before(f, f->head_at, before, &big);
 
     if (rc != SQLITE_OK)
         return rc;
-    if (n == LOG_HEAD && at == 0) {
-        f->last = (struct synced){ { big_32(p + 16), big_32(p + 20) }, 0, { 0 } };
+    memcpy(frame, f->head, FRAME_HEAD);
+    memcpy(frame + FRAME_HEAD, bytes, PAGES_SIZE);
+    if (f->database->sums)
+        put_sum(frame + FRAME_HEAD, big_32(f->head));
+    frame_sum(frame, frame + FRAME_HEAD, before, big, sum);
+    set_big_32(frame + 16, sum[0]);
+    set_big_32(frame + 20, sum[1]);
+    rc = f->real->pMethods->xWrite(f->real, frame, FRAME, f->head_at);
+    if (rc == SQLITE_OK && big_32(frame + 4)) {         /* the last of a transaction */
+        f->last = (struct synced){ { big_32(frame + 8), big_32(frame + 12) },
+                                   (uint32_t)((f->head_at - LOG_HEAD) / FRAME + 1),
+                                   { sum[0], sum[1] } };
         f->pending = true;
-    } else if (n == FRAME_HEAD && big_32(p + 4)) {      /* the last of a transaction */
-        f->last = (struct synced){ { big_32(p + 8), big_32(p + 12) },
-                                   (uint32_t)((at - LOG_HEAD) / FRAME + 1),
-                                   { big_32(p + 16), big_32(p + 20) } };
+    }
+    f->head_at = -1;
+    return rc;
+}
+
+/* SQLite writes the head of a frame, then its page. */
+static int write_log(struct file *f, const void *bytes, int n, int64_t at)
+{
+    const uint8_t *p = bytes;
+
+    if (n == PAGES_SIZE && f->head_at >= 0 && at == f->head_at + FRAME_HEAD)
+        return write_frame(f, bytes);
+    f->head_at = -1;
+    if (n == FRAME_HEAD) {
+        memcpy(f->head, bytes, FRAME_HEAD);
+        f->head_at = at;
+        return SQLITE_OK;
+    }
+    int rc = f->real->pMethods->xWrite(f->real, bytes, n, at);
+    if (rc == SQLITE_OK && n == LOG_HEAD && at == 0) {
+        f->last = (struct synced){ { big_32(p + 16), big_32(p + 20) }, 0, { 0 } };
         f->pending = true;
     }
     return rc;
@@ -339,9 +406,10 @@ static int file_sector(sqlite3_file *base)
     return CALL(base, xSectorSize);
 }
 
+/* As SQLite takes it to be anyway: frames are not repeated to fill a sector, nor written in pieces. */
 static int file_traits(sqlite3_file *base)
 {
-    return CALL(base, xDeviceCharacteristics);
+    return CALL(base, xDeviceCharacteristics) | SQLITE_IOCAP_POWERSAFE_OVERWRITE;
 }
 
 static int file_map(sqlite3_file *base, int page, int size, int extend, void volatile **out)
@@ -381,9 +449,12 @@ static int layer_open(sqlite3_vfs *vfs, const char *name, sqlite3_file *base, in
     (void)vfs;
     if (!(flags & (SQLITE_OPEN_MAIN_DB | SQLITE_OPEN_WAL)))
         return below->xOpen(below, name, base, flags, out_flags);
-    *f = (struct file){ .kind = flags & SQLITE_OPEN_WAL ? LOG : DATABASE, .mark = -1 };
+    *f = (struct file){ .kind = flags & SQLITE_OPEN_WAL ? LOG : DATABASE, .mark = -1,
+                        .head_at = -1 };
     if (name)
         snprintf(f->path, sizeof f->path, "%s", name);
+    if (f->kind == LOG)
+        f->database = (struct file *)sqlite3_database_file_object(name);
     int rc = below->xOpen(below, name, f->real, flags, out_flags);
     base->pMethods = rc == SQLITE_OK ? &methods : NULL;
     return rc;
@@ -476,6 +547,8 @@ int pages_check_log(const char *path, struct err *err)
         if (fd < 0 && errno != ENOENT)
             return err_set(err, ERR_IO, "cannot read %s: %s", log, strerror(errno));
         ssize_t n = fd < 0 ? 0 : pread(fd, head, sizeof head, 0);
+        if (n == 0)
+            return 0;           /* another program has emptied it into the database */
         uint32_t sum[2] = { 0, 0 };
         log_sum(head, n == LOG_HEAD ? 24 : 0, head[3] & 1, sum);
         bool whole = n == LOG_HEAD && sum[0] == big_32(head + 24) && sum[1] == big_32(head + 28);

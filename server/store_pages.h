@@ -5,10 +5,13 @@
  *   1. the last 4 bytes of each page are the CRC-32C of the page's number and the bytes before
  *      them; they are written with the page and compared whenever the page is read;
  *   2. a page that is read from the write-ahead log is compared with the checksum of its frame,
- *      which SQLite itself looks at only after a crash;
+ *      which SQLite itself looks at only after a crash. It has its own checksum there, too;
  *   3. muster.db-mark says how far the log was synced, for SQLite takes a damaged frame as the end
  *      of the log and forgets what was committed behind it. It is 32 bytes, written after each
  *      sync of the log without one of its own: after a power cut it may be behind, never ahead.
+ * Another program may read the database (sqlite3 muster.db). What it writes has no checksums, and is
+ * refused: to change something by hand, make a new file (.dump), which has none and gets them.
+ *
  * A page that is not what was written is SQLITE_IOERR_DATA: the statement fails, nothing is answered.
  *
  * A database without checksums (of a muster before they were) is read as it is; pages_upgrade

@@ -6,11 +6,13 @@
     muster("jobs", "list", env=server.env)                    # CLI commands that call it
     server.kill(); server.start()                             # kill -9, and again
 """
+import contextlib
 import http.client
 import json
 import os
 import re
 import signal
+import sqlite3
 import subprocess
 import time
 import urllib.parse
@@ -18,6 +20,20 @@ from pathlib import Path
 
 import pytest
 from hosts import die_with_parent, wait_for
+
+@contextlib.contextmanager
+def edited(data_dir):
+    """The database of a server that is down, to be changed by hand. What another program writes has no
+    checksums of pages and would be refused: a new file is one from before there were any."""
+    db = sqlite3.connect(data_dir / "muster.db")
+    with db:
+        yield db
+    new = sqlite3.connect(data_dir / "new.db")
+    new.executescript("\n".join(db.iterdump()))
+    new.close()
+    db.close()
+    os.rename(data_dir / "new.db", data_dir / "muster.db")
+
 
 ENDED = ("succeeded", "failed", "cancelled")
 

@@ -1,11 +1,10 @@
 """muster submit and muster jobs, serve --check and --backup: as a person types them."""
 import json
 import re
-import sqlite3
 import zipfile
 
 import pytest
-from server import Server
+from server import Server, edited
 
 HELLO = """name: hello
 command: [sh, -c, "echo one; echo two >&2; echo $MUSTER_JOB; exit ${CODE:-0}"]
@@ -162,10 +161,10 @@ def test_check_finds_a_row_that_is_not_what_its_events_say(muster, server, hello
     muster("submit", hello, "--follow", "--name", "h", env=server.env)
     assert "is sound" in muster("serve", "--data-dir", server.data_dir, "--check").stdout
     server.stop()
-    with sqlite3.connect(server.data_dir / "muster.db") as db:
+    with edited(server.data_dir) as db:
         db.execute("UPDATE jobs SET attempt = 7")
     done = muster("serve", "--data-dir", server.data_dir, "--check", check=False)
-    assert done.returncode == 7 and '"h"' in done.stderr
+    assert done.returncode == 7 and '"h"' in done.stdout
 
 
 def test_a_backup_of_a_running_server_works_as_a_data_directory(muster, server, hello, tmp_path):

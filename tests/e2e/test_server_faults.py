@@ -9,7 +9,6 @@ import itertools
 import json
 import os
 import random
-import sqlite3
 import subprocess
 import threading
 import time
@@ -17,7 +16,7 @@ import time
 import hosts
 import joblog
 import pytest
-from server import Server
+from server import Server, edited
 
 DONE = ("succeeded", "failed", "cancelled")
 # Its log and its own folder say how often it ran.
@@ -310,16 +309,14 @@ def test_fifty_thousand_queued_jobs_are_listed_at_once(muster, tmp_path):
         spec = {**JOB, "resources": {"cpu": 1}}
         server.json("POST", "/api/jobs", {"name": "first", "spec": spec})
         server.kill()
-        db = sqlite3.connect(server.data_dir / "muster.db")
-        (first,) = db.execute("SELECT id FROM jobs WHERE name = 'first'").fetchone()
-        with db:
+        with edited(server.data_dir) as db:
+            (first,) = db.execute("SELECT id FROM jobs WHERE name = 'first'").fetchone()
             numbers = [(first, first + 1000 + i) for i in range(50_000)]
             db.executemany("INSERT INTO events SELECT ?2, ?2, t, type, replace(body, '\"first\"', "
                            "'\"q' || ?2 || '\"') FROM events WHERE seq = ?1", numbers)
             columns = [c[1] for c in db.execute("PRAGMA table_info(jobs)")]
             picked = ", ".join({"id": "?2", "name": "'q' || ?2"}.get(c, c) for c in columns)
             db.executemany(f"INSERT INTO jobs SELECT {picked} FROM jobs WHERE id = ?1", numbers)
-        db.close()
         server.start()
         for query in ("", "?state=queued", "?state=queued&project=default", "?text=q2599",
                       "?state=queued&limit=1000"):
