@@ -369,9 +369,10 @@ static int read_exit(const char *dir, struct run_state *out)
 
     if (path_in(dir, "exit.json", path, &err) < 0)
         return -1;
-    if (sealed_load(path, &doc, &err) < 0 || json_unpack(doc, "{s:i, s:i, s:s, s:s, s:F, s:F}", "code", &out->code, "signal",
-                            &out->signal, "reason", &reason, "cause", &cause, "started",
-                            &out->started, "ended", &out->ended) < 0)
+    if (sealed_load(path, &doc, &err) < 0 ||
+        json_unpack(doc, "{s:i, s:i, s:s, s:s, s:F, s:F}", "code", &out->code, "signal",
+                    &out->signal, "reason", &reason, "cause", &cause, "started", &out->started,
+                    "ended", &out->ended) < 0)
         return -1;
     out->phase = RUN_ENDED;
     out->stopped = !strcmp(cause, "stopped");
