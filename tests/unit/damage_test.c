@@ -101,8 +101,8 @@ static void a_page_that_changed_is_refused_and_listed(void **state)
     snprintf(path, sizeof path, "%s/muster.db", folder);
     assert_int_equal(stat(path, &st), 0);
     assert_int_equal(st.st_size % PAGES_SIZE, 0);
-    for (int64_t page = 0; page < st.st_size / PAGES_SIZE; page++)
-        for (int i = 0; i < 4; i++) {
+    for (int64_t page = 0; page < 20; page++)
+        for (int i = 0; i < 3; i++) {
             int64_t at = page * PAGES_SIZE + (page * 977 + i * 1361 + (page ? 0 : i * 20)) % PAGES_SIZE;
             int n, found = 0;
             flip(path, at, 1 << (i * 2));
@@ -142,11 +142,11 @@ static void a_damaged_log_of_the_database_is_refused_not_forgotten(void **state)
 
     make_folder();
     struct store *s = open_with_rows(folder, 3), *copy = NULL;
-    for (int i = 0; i < 40; i++) {
+    for (int i = 0; i < 16; i++) {
         run("rm -rf %s; mkdir %s; cp %s/muster.db* %s/", other, other, folder, other);
         snprintf(path, sizeof path, "%s/muster.db-wal", other);
         assert_int_equal(stat(path, &st), 0);
-        flip(path, i < 8 ? i * 4 : (int64_t)i * 2477 % st.st_size, 8);
+        flip(path, i < 6 ? i * 4 : (int64_t)i * 2477 % st.st_size, 8);
         assert_fails(store_open(other, &copy, &err), ERR_IO);
         assert_non_null(strstr(err.text, "muster.db-wal is damaged"));
     }
