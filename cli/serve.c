@@ -83,7 +83,7 @@ static const struct option options[] = {
       "runs already it says so, and where", OPTION_FLAG, AT(detach) },
     { "stop", 0, NULL, "end the server that runs on the data directory, and wait until it is gone",
       OPTION_FLAG, AT(stop) },
-    { "check", 0, NULL, "look whether all that is kept is sound, and stop", OPTION_FLAG,
+    { "check", 0, NULL, "compare all that is kept with its checksums, list what is damaged, and stop", OPTION_FLAG,
       AT(check) },
     { "backup", 0, "DIR", "copy all that is kept there, also while a server runs, and stop",
       OPTION_TEXT, AT(backup) },
