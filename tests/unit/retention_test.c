@@ -55,7 +55,9 @@ static void end(struct fixture *f)
 {
     struct err err = { 0 };
     int64_t n;
-    assert_ok(jobs_check(&f->server, &n, &err));
+    int found = 0;
+    assert_ok(jobs_check(&f->server, check_count, &found, &n, &err));
+    assert_int_equal(found, 0);
     quota_free(f->server.quota);
     store_free(f->server.store);
     assert_ok(tree_remove(f->dir, &err));
