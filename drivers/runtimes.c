@@ -90,6 +90,10 @@ static const char defaults[] =
     "or data\n"
     "# that are kept elsewhere, such as [/srv/conda].\n"
     "expose: []\n"
+    "# Whose jobs may ask for this machine's network (network: host), its loopback included: owner "
+    "(the\n"
+    "# server's own token), anyone, nobody.\n"
+    "network: {host: owner}\n"
     "\n" RUNTIMES_LIMITS;
 
 enum { KEEP_DAYS = 30 };

@@ -67,6 +67,9 @@ int runtimes_sandbox(const char *data_dir, struct runtimes_sandbox *out, struct 
  *    "jobs"}, "projects": {NAME: what its row says}, "jobs": {"days", "size"}} */
 int runtimes_limits(const char *data_dir, json_t **out, struct err *err);
 
+/* May a job have this machine's network? ERR_DENIED with a sentence that says who decides. */
+int runtimes_host_network(const char *data_dir, bool is_owner, struct err *err);
+
 /* A program of PATH, as a path without symbolic links (PATH_MAX bytes); false: there is none. */
 bool runtimes_program(const char *name, char *out);
 

@@ -7,10 +7,11 @@
 #include "base/near.h"
 #include "drivers/runtimes_int.h"
 
-enum type { BOOL, TEXT, TEXTS, SIZE, USER, SHARE };
+enum type { BOOL, TEXT, TEXTS, SIZE, USER, SHARE, WHO };
 static const char *const takes[] = { "true or false", "a text", "a list of texts",
                                      "a number, 0 or more", "\"image\"",
-                                     "a size (2Gi), or a share of the machine's (90%)" };
+                                     "a size (2Gi), or a share of the machine's (90%)",
+                                     "owner, anyone or nobody" };
 
 static const struct key { const char *name; enum type type; } runtime_keys[] = {
     { "python", TEXT }, { "system", BOOL }, { "requirements", TEXTS }, { 0 } },
@@ -19,6 +20,7 @@ static const struct key { const char *name; enum type type; } runtime_keys[] = {
     { "pull", BOOL }, { "container", BOOL }, { "user", USER }, { 0 } },
   environment_keys[] = { { "days", SIZE }, { "size", SIZE }, { 0 } },
   user_keys[] = { { "first", SIZE }, { "last", SIZE }, { 0 } },
+  network_keys[] = { { "host", WHO }, { 0 } },
   jobs_keys[] = { { "days", SIZE }, { "size", SHARE }, { 0 } },
   job_keys[] = { { "memory", SHARE }, { "processes", SIZE }, { "disk", SHARE }, { 0 } },
   job_max_keys[] = { { "memory", SHARE }, { "cpu", SIZE }, { "processes", SIZE },
@@ -43,6 +45,7 @@ static const struct part parts[] = {
     { "images", "an image", image_keys, true, NULL }, { "tiers", NULL, NULL, true, NULL },
     { "environments", "environments", environment_keys, false, NULL },
     { "users", "users", user_keys, false, NULL }, { "expose", NULL, NULL, false, NULL },
+    { "network", "network", network_keys, false, NULL },
     { "limits", "limits", NULL, false, limit_parts },
     { "jobs", "jobs", jobs_keys, false, NULL }, { 0 } };
 
@@ -72,6 +75,8 @@ static bool fits(const struct value *v, enum type type)
            : type == SIZE ? runtimes_bytes(v->text) >= 0
            : type == SHARE ? runtimes_share(v->text, 1) >= 0
            : type == USER ? !strcmp(v->text, "image")
+           : type == WHO  ? !strcmp(v->text, "owner") || !strcmp(v->text, "anyone") ||
+                                !strcmp(v->text, "nobody")
                           : v->text[0] != '\0';
 }
 
@@ -131,7 +136,7 @@ int runtimes_check_table(const struct value *table, const char *path, struct err
 {
     if (table->kind != VALUE_MAP && !value_is_null(table))
         return err_set(err, ERR_INVALID, "%s:%d: the table is a map: runtimes, images, tiers, "
-                       "environments, users, expose, limits, jobs", path, table->line);
+                       "environments, users, expose, network, limits, jobs", path, table->line);
     for (const struct value *v = table->kind == VALUE_MAP ? table->child : NULL; v; v = v->next)
         if (check_part(v, parts, "the table", path, err) < 0)
             return -(int)err->code;

@@ -7,6 +7,8 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/tree.h"
+#include "drivers/network.h"
+#include "drivers/runtimes.h"
 #include "server/jobs_int.h"
 #include "server/queue.h"
 #include "server/quota.h"
@@ -283,13 +285,22 @@ static int submit(sqlite3 *db, void *arg, struct err *err)
     return store_labels(db, r, err);
 }
 
+/* Only the owner's jobs say host_files. */
+static int check_network(const struct server *s, const json_t *spec, struct err *err)
+{
+    if (network_mode(spec) != NETWORK_HOST)
+        return 0;
+    return runtimes_host_network(s->data_dir, json_is_true(json_object_get(spec, "host_files")),
+                                 err);
+}
+
 int jobs_submit(struct server *s, const char *project, const char *name, const json_t *given,
                 json_t **out_job, struct err *err)
 {
     OWN_JSON json_t *spec = NULL;
 
     if (job_spec_amounts(given, &spec, err) < 0 || job_spec_check(spec, err) < 0 ||
-        quota_check_job(s->quota, project, spec, err) < 0)
+        check_network(s, spec, err) < 0 || quota_check_job(s->quota, project, spec, err) < 0)
         return -(int)err->code;
     struct submit u = { .project = project, .name = name && *name ? name : NULL, .spec = spec };
     const char *base = name ? name : json_string_value(json_object_get(spec, "name"));

@@ -228,6 +228,26 @@ def test_a_job_of_the_owner_may_have_the_machines_network(machine):
     machine.log.write_text("")
 
 
+def test_a_projects_job_has_the_machines_network_where_the_table_says_so(machine):
+    machine.call("project", "add", "theirs")
+    token = machine.call("project", "token", "add", "--project", "theirs", "--label", "t").stdout.split()[-1]
+    spec = machine.folder / "theirs.yaml"
+    spec.write_text('{"name": "j", "command": ["true"], "network": "host"}')
+    said = machine.call("submit", spec, token=token, check=False)
+    assert said.returncode == 3 and "network: host is for" in said.stderr and "runtimes.yaml" in said.stderr, said
+    table = machine.data / "runtimes.yaml"
+    before = table.read_text()
+    assert "network: {host: owner}" in before
+    try:
+        table.write_text(before.replace("{host: owner}", "{host: anyone}"))
+        machine.call("submit", spec, "-f", token=token)
+        table.write_text(before.replace("{host: owner}", "{host: nobody}"))
+        said = machine.call("submit", spec, check=False)
+        assert said.returncode == 3 and "is for no job" in said.stderr, said
+    finally:
+        table.write_text(before)
+
+
 def test_an_unknown_word_is_told_with_the_nearest_one(machine):
     spec = machine.folder / "wrong.yaml"
     spec.write_text('{"name": "j", "command": ["true"], "network": "outsid"}')
