@@ -551,7 +551,6 @@ int driver_local_check(const char *data_dir, struct err *err)
         return -(int)err->code;
     take_helper(data_dir);
     limits_sweep();
-    network_check();
     clean_aside(data_dir);
     make_spare();
     return 0;

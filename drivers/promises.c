@@ -11,6 +11,7 @@
 
 #include "base/own.h"
 #include "drivers/limits.h"
+#include "drivers/network.h"
 #include "drivers/runtimes.h"
 #include "drivers/sandbox.h"
 
@@ -102,6 +103,15 @@ static void add_user(json_t *list, const struct facts *f)
             "with Linux 6.3 or later" : "start the server as root", text);
 }
 
+static void add_confined(json_t *list, const struct facts *f)
+{
+    add_user(list, f);
+    network_check();
+    if (network_missing())
+        add(list, "network", "install slirp4netns; where the server is not root let its user open "
+            "/dev/net/tun (chmod 666)", network_missing());
+}
+
 int promises_broken(const char *data_dir, bool unconfined, json_t **out, struct err *err)
 {
     OWN_JSON json_t *list = json_array();
@@ -117,7 +127,7 @@ int promises_broken(const char *data_dir, bool unconfined, json_t **out, struct 
         add(list, "sandbox", "start the server without --no-sandbox", "jobs run without a sandbox, "
             "as the server itself");
     else
-        add_user(list, &f);
+        add_confined(list, &f);
     *out = TAKE(list);
     return 0;
 }
@@ -131,6 +141,8 @@ json_t *promises_of(const json_t *broken, const json_t *spec)
     json_array_foreach((json_t *)broken, i, item) {
         const char *what = json_string_value(json_object_get(item, "what"));
         if ((!strcmp(what, "memory") || !strcmp(what, "cpu")) && !json_object_get(asked, what))
+            continue;
+        if (!strcmp(what, "network") && network_mode(spec) != NETWORK_OUTSIDE)
             continue;
         json_array_append(list, json_object_get(item, "text"));
     }

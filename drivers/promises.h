@@ -14,8 +14,8 @@
 
 #include "base/err.h"
 
-/* [{"what": "memory" | "cpu" | "pids" | "user" | "sandbox", "text": a sentence, "do": how to have
- * it}]: empty where all is kept; yours. */
+/* [{"what": "memory" | "cpu" | "pids" | "user" | "sandbox" | "network", "text": a sentence, "do":
+ * how to have it}]: empty where all is kept; yours. */
 int promises_broken(const char *data_dir, bool unconfined, json_t **out, struct err *err);
 
 /* The sentences of `broken` that concern a job with this document; yours, NULL: no memory. */

@@ -17,7 +17,6 @@
 #include "base/log.h"
 #include "base/sealed.h"
 #include "drivers/driver.h"
-#include "drivers/network.h"
 #include "drivers/runtimes.h"
 #include "server/auth.h"
 #include "server/objects.h"
@@ -80,8 +79,6 @@ static int start_queue(struct server *s, struct err *err)
     if (runtimes_check(s->data_dir, err) < 0 ||
         (!s->no_sandbox && driver_local_check(s->data_dir, err) < 0))
         return -(int)err->code;
-    if (network_missing())
-        log_event(LEVEL_WARN, "network.missing", "{s:s}", "what", network_missing());
     return queue_new(s, &config, &s->queue, err);
 }
 

@@ -258,6 +258,24 @@ def test_an_unknown_word_is_told_with_the_nearest_one(machine):
     assert said.returncode and 'did you mean "host"' in said.stderr, said.stderr
 
 
+# ---------------------------------------------------------------- where it cannot be had
+
+def test_a_machine_without_slirp4netns_says_so_and_strict_refuses(muster, tmp_path):
+    env = {"PATH": str(tmp_path)}           # no slirp4netns there, nor anything else
+    with Server(muster, tmp_path / "data", env=env) as s:
+        assert "slirp4netns is not installed" in s.said()
+        job = submit(s, "told", ["/bin/cat", "/proc/net/dev"])
+        s.reach("told", "succeeded")
+        said = log_of(s, "told")
+        assert "slirp4netns is not installed" in said[0] and not [t for t in said if "tap0" in t]
+        assert "slirp4netns" in json.dumps(s.json("GET", "/api/jobs/default/told")), job
+        submit(s, "alone", ["/bin/cat", "/proc/net/dev"], network="none")
+        s.reach("alone", "succeeded")
+        assert "slirp4netns" not in "".join(log_of(s, "alone"))
+    refused = muster("serve", "--data-dir", tmp_path / "data", "--port", "0", "--strict", env=env, check=False)
+    assert refused.returncode and "slirp4netns" in refused.stderr, refused
+
+
 # ---------------------------------------------------------------- nothing is left
 
 def slirps(keeper):
@@ -298,7 +316,7 @@ print(urllib.request.urlopen(os.environ["MUSTER_SERVER"] + "/healthz", timeout=6
 
 
 def outside_here(server):
-    if "network.missing" in server.said():
+    if "share this machine's network" in server.said():
         pytest.skip(server.said())
 
 
