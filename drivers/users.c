@@ -17,6 +17,7 @@
 #include "drivers/sandbox.h"
 
 enum { PICK_TRIES = 1000, STACK_BYTES = 16 << 10 };
+static const off_t RESERVED = (off_t)1 << 32;   /* beyond every number */
 
 int users_check(const struct users_range *r, struct err *err)
 {
@@ -50,9 +51,9 @@ bool users_taken(uid_t user)
     return fd >= 0 && fcntl(fd, F_OFD_GETLK, &l) == 0 && l.l_type != F_UNLCK;
 }
 
-int users_hold(uid_t user, int *out_fd, struct err *err)
+static int lock_byte(uid_t user, off_t place, int *out_fd, struct err *err)
 {
-    struct flock l = { .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = user, .l_len = 1 };
+    struct flock l = { .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = place, .l_len = 1 };
     OWN_FD int fd = open_lock();
 
     if (fd < 0)
@@ -63,6 +64,25 @@ int users_hold(uid_t user, int *out_fd, struct err *err)
                    : err_set(err, ERR_IO, USERS_LOCK ": %s", strerror(errno));
     *out_fd = fd;
     fd = -1;
+    return 0;
+}
+
+int users_hold(uid_t user, int *out_fd, struct err *err)
+{
+    return lock_byte(user, user, out_fd, err);
+}
+
+int users_reserve(uid_t user, int *out_fd, struct err *err)
+{
+    int fd;
+
+    if (lock_byte(user, (off_t)user + RESERVED, &fd, err) < 0)
+        return -(int)err->code;
+    if (users_taken(user)) {
+        close(fd);
+        return err_set(err, ERR_AGAIN, "user %u is that of another job that runs", user);
+    }
+    *out_fd = fd;
     return 0;
 }
 

@@ -11,7 +11,8 @@
  *
  * Invariant: no two running jobs of this machine have the same number, whichever server started
  * them. Each keeper and its init hold a lock on one byte of USERS_LOCK, at the number's place; the
- * kernel lets go of it when both are gone, however they ended.
+ * kernel lets go of it when both are gone, however they ended. Servers keep out of each other's way
+ * by a lock on a second byte, RESERVED further on.
  */
 #ifndef MUSTER_DRIVERS_USERS_H
 #define MUSTER_DRIVERS_USERS_H
@@ -37,6 +38,10 @@ uid_t users_nth(const struct users_range *r, uint64_t turn);
 
 /* Is a job running under it? A glance: hold it to be sure. */
 bool users_taken(uid_t user);
+
+/* Nobody else reserves it as long as *out_fd is open: for a server, from its choice until the
+ * attempt's end. The keeper may hold it meanwhile. ERR_AGAIN: another server has, or a job runs. */
+int users_reserve(uid_t user, int *out_fd, struct err *err);
 
 /* It is ours as long as *out_fd is open, in any process. ERR_AGAIN: another job has it. */
 int users_hold(uid_t user, int *out_fd, struct err *err);

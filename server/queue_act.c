@@ -298,7 +298,7 @@ static int begin(struct queue *q, struct entry *e, int want, struct err *err)
     struct err why = { 0 };
     unsigned user;
 
-    if (users_next(q, &user, &why) < 0) {       /* it waits until there is one */
+    if (users_next(q, e, &user, &why) < 0) {       /* it waits until there is one */
         snprintf(q->trouble, sizeof q->trouble, "%s", why.text);
         q->no_user = true;
         return 0;

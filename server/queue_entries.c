@@ -200,6 +200,8 @@ int entries_update(struct queue *q, const struct job_row *r, struct err *err)
     e->attempt = r->attempt;
     e->retries = r->retries;
     e->logged_now = r->now;
+    if (e->live && !r->live)
+        users_release(e);
     e->live = r->live;
     e->user = r->live ? r->user : 0;
     if (r->retry_at != e->retry_row)
@@ -235,13 +237,16 @@ void entries_drop(struct queue *q, int64_t id)
     struct entry *e = q->all.at[at];
     leave_place(q, e);
     list_remove(&q->all, at);
+    users_release(e);
     free(e);
 }
 
 void entries_free(struct queue *q)
 {
-    for (int i = 0; i < q->all.n; i++)
+    for (int i = 0; i < q->all.n; i++) {
+        users_release(q->all.at[i]);
         free(q->all.at[i]);
+    }
     free(q->all.at);
     free(q->live.at);
     free(q->later.at);

@@ -25,6 +25,7 @@ struct entry {
     enum place place;
     int attempt, retries, logged_now;
     unsigned user;              /* of the attempt that is live; 0: none */
+    int user_fd;                /* reserves it (drivers/users.h); 0: nothing is reserved */
     int processes;              /* that it asks for; 0: it does not say */
     enum plan_short told;       /* why it waits, as its reason says */
     bool live, train;
@@ -115,8 +116,10 @@ struct project *entries_project(struct queue *q, const char *name);
 int share_restore(sqlite3 *db, void *queue, struct err *err);
 enum { SHARE_HALF_S = 3600 };           /* what was used so long ago counts half */
 
-/* queue_users.c: the user of the next attempt; 0: it needs none. ERR_AGAIN: all run jobs. */
-int users_next(struct queue *q, unsigned *out, struct err *err);
+/* queue_users.c: the user of the next attempt, reserved for e; 0: it needs none. ERR_AGAIN: all run
+ * jobs. */
+int users_next(struct queue *q, struct entry *e, unsigned *out, struct err *err);
+void users_release(struct entry *e);
 
 /* queue_act.c: what a state calls for. Errors of single jobs become events. */
 int pending_add(struct queue *q, int64_t job, const char *type, json_t *body, struct err *err);

@@ -33,7 +33,14 @@ static bool is_given(const struct queue *q, unsigned user)
     return false;
 }
 
-int users_next(struct queue *q, unsigned *out, struct err *err)
+void users_release(struct entry *e)
+{
+    if (e->user_fd > 0)
+        close(e->user_fd);
+    e->user_fd = 0;
+}
+
+int users_next(struct queue *q, struct entry *e, unsigned *out, struct err *err)
 {
     struct runtimes_sandbox sandbox;
 
@@ -50,8 +57,12 @@ int users_next(struct queue *q, unsigned *out, struct err *err)
         q->user_turn = (uint64_t)q->seen;
     for (; tries; tries--) {
         uid_t user = users_nth(r, start + ++q->user_turn);
-        if (is_given(q, user) || users_taken(user))
+        int fd, rc = is_given(q, user) ? -ERR_AGAIN : users_reserve(user, &fd, err);
+        if (rc == -ERR_AGAIN)
             continue;
+        users_release(e);
+        if (rc == 0)
+            e->user_fd = fd;    /* else the keeper says what is wrong with the locks */
         *out = user;
         return 0;
     }

@@ -58,6 +58,24 @@ static void two_never_hold_the_same_number(void **state)
         close(fds[i]);
 }
 
+static void a_reserved_number_may_be_held_by_its_job_and_by_no_other_server(void **state)
+{
+    (void)state;
+    struct err err = { 0 };
+    int reserved = -1, other = -1, held = -1;
+
+    if (geteuid() != 0)
+        skip();
+    assert_ok(users_reserve(few.first, &reserved, &err));
+    assert_fails(users_reserve(few.first, &other, &err), ERR_AGAIN);
+    assert_ok(users_hold(few.first, &held, &err));      /* its keeper */
+    close(reserved);            /* the server was killed */
+    assert_fails(users_reserve(few.first, &other, &err), ERR_AGAIN);
+    close(held);
+    assert_ok(users_reserve(few.first, &other, &err));
+    close(other);
+}
+
 static void a_number_is_held_until_the_last_process_that_has_it_is_dead(void **state)
 {
     (void)state;
@@ -115,5 +133,6 @@ static void a_file_of_nobodys_is_the_jobs_own_in_a_mapped_mount(void **state)
 
 CHECK_MAIN(numbers_are_given_in_turn_and_the_first_follows_the_last,
            a_range_with_numbers_of_others_is_refused, two_never_hold_the_same_number,
+           a_reserved_number_may_be_held_by_its_job_and_by_no_other_server,
            a_number_is_held_until_the_last_process_that_has_it_is_dead,
            a_file_of_nobodys_is_the_jobs_own_in_a_mapped_mount)
