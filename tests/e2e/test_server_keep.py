@@ -1,9 +1,7 @@
 """What a server keeps for a project: copied by a backup, in the way of removing the project."""
-import contextlib
-import sqlite3
 
 import pytest
-from server import ENDED, Server
+from server import ENDED, Server, edited
 
 VOLUME = """apiVersion: argoproj.io/v1alpha1
 kind: Workflow
@@ -121,7 +119,7 @@ def test_secrets_are_encrypted_on_the_disk_and_a_backup_has_no_key(muster, serve
 def test_secrets_of_an_older_data_directory_are_encrypted_at_the_start(muster, server):
     muster("secret", "set", "pass", env=server.env, input="x\n")
     server.stop()
-    with contextlib.closing(sqlite3.connect(server.data_dir / "muster.db")) as db, db:
+    with edited(server.data_dir) as db:
         db.execute("UPDATE project_values SET value = 'plain-swordfish' WHERE name = 'pass'")
     server.start()
     server.json("POST", "/api/jobs", {"name": "reads", "spec": {

@@ -6,7 +6,6 @@ import resource
 import shutil
 import signal
 import socket
-import sqlite3
 import stat
 import subprocess
 import tempfile
@@ -16,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from hosts import wait_for
-from server import Server
+from server import Server, edited
 
 
 def talk(server, data, timeout=120, wait=True):
@@ -451,7 +450,7 @@ def test_sessions_of_cookies_are_refused_after_an_upgrade(server):
     """A data directory whose sessions were given as cookies: others on the machine may know them."""
     own = session(server)
     server.stop()
-    with sqlite3.connect(server.data_dir / "muster.db") as db:
+    with edited(server.data_dir) as db:
         assert db.execute("SELECT count(*) FROM sessions").fetchone() == (1,)
         assert db.execute("UPDATE schema SET version = 2 WHERE module = 'auth'").rowcount == 1
     server.start()
