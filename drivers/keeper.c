@@ -559,13 +559,11 @@ static void say_reason(const struct task *t, const struct outcome *o,
         out[0] = '\0';
 }
 
-/* Room for it is taken when the program begins: a disk that is full by now does not lose how a job
- * ended. */
-static void reserve_exit(struct keeper *k)
+/* The server made it with room in it, before the job began: a disk that is full by now does not lose
+ * how a job ended. */
+static void open_exit(struct keeper *k)
 {
-    k->exit_file = open("exit.json.tmp", O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    if (k->exit_file >= 0 && posix_fallocate(k->exit_file, 0, 4096) != 0)
-        journal_say(k->journal, "the disk is full; the job is tried all the same");
+    k->exit_file = open("exit.json.tmp", O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
 }
 
 /* The directory's entries, and that there is the directory: in DATA/jobs/ID/ATTEMPT. */
@@ -590,7 +588,7 @@ static void write_exit(struct keeper *k, json_t *doc)
     gpus_release(&k->gpus);     /* nothing runs any more; the next job may look for one at once */
     keeper_network_end();
     if (k->exit_file < 0)
-        reserve_exit(k);
+        open_exit(k);
     /* For as long as it takes: until it is written the job has not ended, and says so by the
      * lock. */
     while (k->exit_file < 0 || pwrite(k->exit_file, text, n, 0) != (ssize_t)n ||
@@ -600,7 +598,7 @@ static void write_exit(struct keeper *k, json_t *doc)
         if (access(k->dir, F_OK) < 0)
             return;             /* the job was deleted */
         if (k->exit_file < 0)
-            k->exit_file = open(from, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+            open_exit(k);
     }
     sync_way();
     set_phase(k, "ended");
@@ -639,7 +637,6 @@ static void tell_running(struct keeper *k)
 {
     set_phase(k, "running");
     /* Not before: the program is not to wait for it. */
-    reserve_exit(k);
     fsync(k->lock);
     sync_way();
 }

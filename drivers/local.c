@@ -256,6 +256,14 @@ static bool use_spare(const char *dir, int lock, int env_fd)
 
 /* ------------------------------------------------------------------ start */
 
+enum { EXIT_BYTES = 4096 };
+
+/* A full disk, or a user's share of it: there may be room later. */
+static enum err_code code_of(int error)
+{
+    return error == ENOSPC || error == EDQUOT ? ERR_AGAIN : ERR_IO;
+}
+
 static int write_text(const char *path, const json_t *doc, struct err *err)
 {
     OWN_MEM char *text = sealed_text(doc);
@@ -268,7 +276,7 @@ static int write_text(const char *path, const json_t *doc, struct err *err)
     if (n == (ssize_t)strlen(text))
         return 0;
     unlink(path);
-    return err_set(err, error == ENOSPC ? ERR_AGAIN : ERR_IO, "%s: %s", path, strerror(error));
+    return err_set(err, code_of(error), "%s: %s", path, strerror(error));
 }
 
 /* For what a keeper may read at any moment: the old text or the new one. */
@@ -312,6 +320,18 @@ static int put_order(const struct order *o, struct err *err)
                                                         : write_text(path, doc, err);
 }
 
+/* Room for how it will end, before it begins: a job may fill the disk in its first moments. */
+static int reserve_exit(const char *dir, struct err *err)
+{
+    char path[PATH_MAX];
+
+    if (path_in(dir, "exit.json.tmp", path, err) < 0)
+        return -(int)err->code;
+    OWN_FD int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    const int error = fd < 0 ? errno : posix_fallocate(fd, 0, EXIT_BYTES);
+    return error ? err_set(err, code_of(error), "%s: %s", path, strerror(error)) : 0;
+}
+
 static int memory_of(const json_t *env, int *out_fd, struct err *err)
 {
     OWN_MEM char *text = env ? json_dumps(env, JSON_COMPACT) : strdup("{}");
@@ -334,12 +354,10 @@ static int start(const struct order *o, struct err *err)
         path_in(o->dir, "exit.json", exit_path, err) < 0)
         return -(int)err->code;
     if (mkdir(o->dir, 0700) < 0 && errno != EEXIST)
-        return err_set(err, errno == ENOSPC ? ERR_AGAIN : ERR_IO, "%s: %s", o->dir,
-                       strerror(errno));
+        return err_set(err, code_of(errno), "%s: %s", o->dir, strerror(errno));
     OWN_FD int lock = open(lock_path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (lock < 0 || fstat(lock, &st) < 0)
-        return err_set(err, errno == ENOSPC ? ERR_AGAIN : ERR_IO, "%s: %s", lock_path,
-                       strerror(errno));
+        return err_set(err, code_of(errno), "%s: %s", lock_path, strerror(errno));
     watch_lock(lock_path);
     if (flock(lock, LOCK_EX | LOCK_NB) < 0 || access(exit_path, F_OK) == 0)
         return 0;               /* under way, or over */
@@ -349,7 +367,7 @@ static int start(const struct order *o, struct err *err)
                        "new directory",
                        o->dir);
     OWN_FD int env = -1;
-    if (put_order(o, err) < 0 || memory_of(o->env, &env, err) < 0)
+    if (put_order(o, err) < 0 || reserve_exit(o->dir, err) < 0 || memory_of(o->env, &env, err) < 0)
         return -(int)err->code;
     if (!use_spare(o->dir, lock, env) && make_keeper(o->dir, lock, env, err) < 0)
         return -(int)err->code;

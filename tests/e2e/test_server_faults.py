@@ -245,10 +245,23 @@ def test_a_full_disk_is_one_clear_error_and_work_goes_on_after(muster, small_dis
 
 def test_lines_that_a_full_disk_took_are_told(muster, small_disk):
     with Server(muster, small_disk / "data") as server:
-        loud = {**JOB, "command": ["sh", "-c", "cat /dev/zero >big; seq 1000; exit 0"]}
+        loud = {**JOB, "command": ["sh", "-c", "touch hold; while [ -e hold ]; do sleep 0.05; done; seq 1000"]}
         assert submit(server, "loud", loud, set())[0] == 201
+        hold = server.work(wait_for(server, "loud", ("running",))) / "hold"
+        hosts.wait_for(hold.exists)
+        fill(small_disk / "filler")
+        hold.unlink()
         job = wait_for(server, "loud")
         assert job["state"] == "succeeded" and "lines of its log were lost" in job["reason"], job
+
+
+def test_a_job_that_fills_the_disk_in_its_first_moments_is_told_as_ended(muster, small_disk):
+    with Server(muster, small_disk / "data") as server:
+        for i in range(6):
+            quick = {**JOB, "command": ["sh", "-c", "cat /dev/zero >big"]}
+            assert submit(server, f"q{i}", quick, set())[0] == 201
+            assert wait_for(server, f"q{i}", seconds=20)["state"] == "failed"
+            muster("jobs", "delete", f"q{i}", env=server.env)
 
 
 def test_a_disk_that_a_job_filled_is_cleared_by_the_jobs_commands(muster, small_disk):
