@@ -119,7 +119,11 @@ int way_listen(const char *data_dir)
         return -1;
     const struct sockaddr_un at = name_in(dir, "way.tmp");
     unlinkat(dir, "way.tmp", 0);
-    if (bind(fd, (const struct sockaddr *)&at, sizeof at) < 0 || listen(fd, 1024) < 0 ||
+    int rc = bind(fd, (const struct sockaddr *)&at, sizeof at);
+    /* A disk without an inode left: that of the last server's socket is good for this one. */
+    if (rc < 0 && (errno == ENOSPC || errno == EDQUOT) && unlinkat(dir, "way", 0) == 0)
+        rc = bind(fd, (const struct sockaddr *)&at, sizeof at);
+    if (rc < 0 || listen(fd, 1024) < 0 ||
         fchmodat(dir, "way.tmp", 0600, 0) < 0 || renameat(dir, "way.tmp", dir, "way") < 0)
         return -1;
     int out = fd;

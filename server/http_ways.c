@@ -15,10 +15,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/log.h"
 #include "drivers/way.h"
 #include "server/http_int.h"
 
-enum { QUEUE = 256, AGAIN_US = 100000 };
+enum { QUEUE = 256, DOOR_MS = 1000, AGAIN_US = 100000 };
 
 struct way_in {
     int fd;                     /* DATA/way, a keeper's connection, or a socket of a job */
@@ -36,6 +37,7 @@ struct ways {
     int epoll, end, news;       /* news: something is queued; in the first loop's epoll */
     struct way_in *all;
     uint32_t last_number;
+    bool open;                  /* DATA/way is there */
     pthread_mutex_t lock;       /* of what follows */
     pthread_cond_t room;
     struct { int fd; uint32_t number; } queue[QUEUE];
@@ -136,19 +138,40 @@ static void take_connection(struct ways *w, const struct way_in *in)
         usleep(AGAIN_US);
 }
 
+/* On a full disk there may be no inode for DATA/way. The server starts all the same; jobs reach it when
+ * there is one. */
+static int open_door(struct ways *w, struct err *err)
+{
+    const char *dir = w->http->server->data_dir;
+    int door = way_listen(dir);
+
+    if (door < 0 && (errno == ENOSPC || errno == EDQUOT))
+        return 0;
+    if (door < 0)
+        return err_set(err, ERR_IO, "%.200s/way: %s", dir, strerror(errno));
+    if (!watch(w, door, DOOR, 0))
+        return err_set(err, ERR_IO, "cannot watch connections of jobs: %s", strerror(errno));
+    w->open = true;
+    return 0;
+}
+
 static void *run(void *arg)
 {
     struct ways *w = arg;
     struct epoll_event ev;
+    struct err none;
+    int n;
 
     /* One at a time: what it changes may be what the next one points to. */
-    while (epoll_wait(w->epoll, &ev, 1, -1) >= 0 || errno == EINTR) {
-        struct way_in *in = ev.data.ptr;
+    while ((n = epoll_wait(w->epoll, &ev, 1, w->open ? -1 : DOOR_MS)) >= 0 || errno == EINTR) {
+        struct way_in *in = n > 0 ? ev.data.ptr : NULL;
         pthread_mutex_lock(&w->lock);
         const bool ending = w->ending;
         pthread_mutex_unlock(&w->lock);
         if (ending)
             break;
+        if (n == 0 && !w->open)
+            open_door(w, &none);
         if (in && in->kind == DOOR)
             take_keeper(w, in);
         else if (in && in->kind == KEEPER)
@@ -204,10 +227,12 @@ int ways_start(struct http *h, struct err *err)
     w->epoll = epoll_create1(EPOLL_CLOEXEC);
     w->end = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     w->news = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    int door = way_listen(h->server->data_dir);
-    if (door < 0)
-        return err_set(err, ERR_IO, "%.200s/way: %s", h->server->data_dir, strerror(errno));
-    if (!watch(w, door, DOOR, 0) || epoll_ctl(w->epoll, EPOLL_CTL_ADD, w->end, &end) < 0 ||
+    if (open_door(w, err) < 0)
+        return -(int)err->code;
+    if (!w->open)
+        log_event(LEVEL_WARN, "server.way", "{s:s}", "reason", "the disk is full: jobs with a network of "
+                  "their own reach the server when there is room");
+    if (epoll_ctl(w->epoll, EPOLL_CTL_ADD, w->end, &end) < 0 ||
         epoll_ctl(h->loops[0].epoll, EPOLL_CTL_ADD, w->news, &news) < 0)
         return err_set(err, ERR_IO, "cannot watch connections of jobs: %s", strerror(errno));
     int rc = pthread_create(&w->thread, NULL, run, w);
