@@ -8,8 +8,6 @@
 #include "base/buf.h"
 #include "data/dataset_int.h"
 
-OWN_DEFINE(dataset)
-
 enum { KEEP_MAX = 64 };
 
 struct inputs {
