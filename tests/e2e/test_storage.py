@@ -750,8 +750,8 @@ def test_a_full_disk_refuses_and_keeps_the_old_object(muster, tmp_path):
 
 @pytest.fixture
 def tight(muster, tmp_path):
-    """A server on a disk of 48 MB, of which 3 are not for buckets."""
-    with small_disk(muster, tmp_path, 48 << 20) as server:
+    """A server on a disk of 50 MB, of which 3 are the store's and 3 are not for buckets."""
+    with small_disk(muster, tmp_path, 50 << 20) as server:
         yield server
 
 
