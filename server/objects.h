@@ -126,7 +126,8 @@ int objects_content(struct server *s, const struct object *o, struct reader **ou
                     char **out_bytes, struct err *err);
 /* Some of what is at `at`, compared with its checksum; borrowed until the next call. Returns how many
  * bytes, 1 or more; ERR_IO: damaged. */
-enum { OBJECTS_BLOCK = 64 << 10, READER_BYTES = 4 * OBJECTS_BLOCK };
+enum { OBJECTS_BLOCK = 64 << 10,
+       READER_BYTES = OBJECTS_BLOCK };   /* at a time: more would leave the processor's cache */
 long reader_at(struct reader *r, int64_t at, const char **out, struct err *err);
 int reader_check(struct reader *r, struct err *err);    /* all of it */
 int reader_take_fd(struct reader *r);   /* the file, at its beginning; the caller's */
