@@ -169,6 +169,35 @@ def test_a_job_finds_doors_of_the_kernel_closed_that_it_does_not_need(job):
     assert [line.split()[0] for line in lines[:3]] == ["add_key", "request_key", "keyctl"]
 
 
+FAMILIES = """
+import ctypes, errno, mmap, platform, socket
+libc = ctypes.CDLL(None, use_errno=True)
+for name in ("UNIX", "INET", "INET6", "NETLINK", "VSOCK", "ALG", "BLUETOOTH", "CAN", "TIPC"):
+    try:
+        socket.socket(getattr(socket, "AF_" + name), socket.SOCK_RAW if name == "NETLINK" else socket.SOCK_DGRAM, 0)
+        print(name, "made")
+    except OSError as e:
+        print(name, errno.errorcode[e.errno])
+if platform.machine() == "x86_64":      # the 32-bit calls, as any program may make them: int 0x80
+    for name, number, first in ("socket", 359, 40), ("socketcall", 102, 1):
+        code = mmap.mmap(-1, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
+        code.write(b"\\x53\\xb8" + number.to_bytes(4, "little") + b"\\xbb" + first.to_bytes(4, "little") +
+                   b"\\xb9\\x02\\0\\0\\0\\x31\\xd2\\xcd\\x80\\x5b\\xc3")
+        call = ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer(code)))
+        print("32-bit", name, errno.errorcode[-call()])
+"""
+
+
+@pytest.mark.parametrize("namespaces", [False, True])
+def test_a_job_makes_no_socket_that_its_network_does_not_hold(job, namespaces):
+    a = job('python3 -c "$FAMILIES"', env={"FAMILIES": FAMILIES}, user_namespaces=namespaces)
+    said = dict(line.rsplit(" ", 1) for line in a.lines("o"))
+    assert {n for n, how in said.items() if how == "made"} == {"UNIX", "INET", "INET6", "NETLINK"}, a.text()
+    assert said["VSOCK"] == said["ALG"] == said["BLUETOOTH"] == "EAFNOSUPPORT", a.text()
+    assert said.get("32-bit socket", "EAFNOSUPPORT") in ("EAFNOSUPPORT", "ENOSYS"), a.text()
+    assert said.get("32-bit socketcall", "ENOSYS") == "ENOSYS", a.text()
+
+
 def test_without_network_there_is_loopback_alone(job):
     listing = "cat /proc/net/dev | tail -n +3 | cut -d: -f1 | tr -d ' '"
     assert job(listing, network=False).text("o") == "lo"
