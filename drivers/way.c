@@ -131,6 +131,14 @@ int way_listen(const char *data_dir)
     return out;
 }
 
+void way_remove(const char *data_dir)
+{
+    OWN_FD int dir = open(data_dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
+
+    if (dir >= 0)
+        unlinkat(dir, "way", 0);
+}
+
 int way_take(int connection, int out[WAY_SOCKETS])
 {
     char control[CMSG_SPACE(WAY_SOCKETS * sizeof(int))] = { 0 }, word[8];

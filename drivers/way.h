@@ -33,6 +33,8 @@ void way_close(struct way *w);
 
 /* The server's side. Opens DATA/way anew; returns a socket that listens, -1 with errno. */
 int way_listen(const char *data_dir);
+/* Removes DATA/way: a server that has ended leaves no socket behind in what its owner copies. */
+void way_remove(const char *data_dir);
 /* What came over a connection: how many sockets; 0: the keeper has gone; -1: nothing yet. */
 int way_take(int connection, int out[WAY_SOCKETS]);
 

@@ -256,6 +256,7 @@ void ways_stop(struct http *h)
         abort();
     pthread_join(w->thread, NULL);
     w->has_thread = false;
+    way_remove(h->server->data_dir);
 }
 
 void ways_free(struct http *h)

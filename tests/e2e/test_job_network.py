@@ -339,9 +339,11 @@ def test_a_job_reaches_a_server_that_came_back_on_another_port(server):
     (server.work(job) / "go").touch()           # it connects while there is no server at all
     time.sleep(0.3)
     server.start()
-    assert server.port != before
+    assert server.port != before and (server.data_dir / "way").is_socket()
     server.reach("waits", "succeeded")
     assert '"status":"ok"' in log_of(server, "waits")[-1]
+    server.stop()
+    assert not (server.data_dir / "way").exists()       # what is copied then holds no socket
 
 
 def test_a_job_reaches_a_server_with_tls_by_its_name(muster, tmp_path):
