@@ -7,7 +7,8 @@
  * files of exactly those indexes.
  *
  *   GET /N/PATH                     a page of index N, its links rewritten to the next form
- *   GET /f/MAC/N/URL/FILENAME       a file that a page of index N named; URL is base64
+ *   GET /f/MAC/N/URL/FILENAME       a file that a page of index N named; URL is base64,
+ *                                   without its padding
  *   GET /f/MAC/N/URL/FILENAME.metadata      the same with ".metadata" behind the URL (PEP 658)
  *
  * Invariants:

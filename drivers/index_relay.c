@@ -69,6 +69,7 @@ static void name_file(void *arg, const char *url, struct buf *out)
         return;
     base64_encode_raw(code, n, (const uint8_t *)url);
     code[BASE64_ENCODE_RAW_LENGTH(n)] = '\0';
+    code[strcspn(code, "=")] = '\0';    /* pip writes %3D for it */
     for (char *c = code; *c; c++)
         *c = *c == '/' ? '_' : *c == '+' ? '-' : *c;
     mac_of(p->x, p->number, url, mac);
@@ -90,12 +91,14 @@ static char *file_of(const struct index *x, const char *path, int *out_number)
     if (!name)
         return NULL;
     size_t n = (size_t)(name - code), done = 0;
-    OWN_MEM char *text = strndup(code, n);
-    OWN_MEM char *url = malloc(BASE64_DECODE_LENGTH(n) + sizeof ".metadata");
+    OWN_MEM char *text = malloc(n + 4);
+    OWN_MEM char *url = malloc(BASE64_DECODE_LENGTH(n + 3) + sizeof ".metadata");
     if (!text || !url)
         return NULL;
-    for (char *c = text; *c; c++)
-        *c = *c == '_' ? '/' : *c == '-' ? '+' : *c;
+    for (size_t i = 0; i < n; i++)
+        text[i] = code[i] == '_' ? '/' : code[i] == '-' ? '+' : code[i];
+    while (n % 4)
+        text[n++] = '=';
     base64_decode_init(&ctx);
     if (!base64_decode_update(&ctx, &done, (uint8_t *)url, n, text) ||
         !base64_decode_final(&ctx))
