@@ -1,7 +1,7 @@
 /* cli/serve_stop.c - muster serve --stop: ends the server of a data directory, and waits for it
  *
  * Who runs there is said by server.json, which a server that was killed leaves behind: the number
- * in it may be another process by now. It is the server's if it has the directory's lock open.
+ * in it may be another process by now. It is the server's if it has the directory's lock.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -39,6 +39,25 @@ static bool has_open(long pid, const struct stat *lock)
     }
     if (d)
         closedir(d);
+    return found;
+}
+
+/* Whether the kernel names process `pid` as who has locked this file. An ordinary user does not see
+ * what the server has open: its process is closed to others, also to its own user's. */
+static bool has_locked(long pid, const struct stat *lock)
+{
+    char line[256];
+    bool found = false;
+    FILE *f = fopen("/proc/locks", "re");
+
+    while (f && !found && fgets(line, sizeof line, f)) {
+        unsigned long long inode = 0;
+        long owner = 0;
+        found = sscanf(line, "%*d: FLOCK %*s WRITE %ld %*x:%*x:%llu", &owner, &inode) == 2 &&
+                owner == pid && inode == lock->st_ino;
+    }
+    if (f)
+        fclose(f);
     return found;
 }
 
@@ -87,7 +106,7 @@ int serve_stop(const char *dir, struct err *err)
     for (int ms = 0; ms < WAIT_MS; ms += LOOK_MS) {
         const long pid = pid_of(dir);
         OWN_FD int pidfd = pid > 0 ? (int)syscall(SYS_pidfd_open, pid, 0) : -1;
-        if (pidfd >= 0 && has_open(pid, &st))
+        if (pidfd >= 0 && (has_open(pid, &st) || has_locked(pid, &st)))
             return end_process(pidfd, pid, dir, err);
         usleep(1000 * LOOK_MS);
         if (flock(lock, LOCK_EX | LOCK_NB) == 0)

@@ -404,6 +404,17 @@ print("setns", name(libc.setns(os.open("/proc/self/ns/user", os.O_RDONLY), 0)))
 """
 
 
+@ROOT_ONLY
+def test_an_ordinary_user_stops_their_own_server_and_nobody_elses(muster, tmp_path):
+    with Ordinary(muster, tmp_path / "home/data", env={"HOME": str(tmp_path / "home")}) as s:
+        stop = (muster.path, "serve", "--stop", "--data-dir", s.data_dir)
+        other = as_user(ORDINARY + 1, *stop)
+        assert other.returncode and "has stopped" not in other.stdout, other
+        assert s.call("GET", "/healthz")[0] == 200
+        done = as_user(ORDINARY, *stop)
+        assert done.returncode == 0 and "has stopped" in done.stdout, done
+
+
 @pytest.mark.parametrize("who", ["root", "ordinary"])
 def test_a_job_makes_no_user_namespaces_unless_it_asks(who, request):
     s = request.getfixturevalue("server" if who == "root" else "ordinary")
