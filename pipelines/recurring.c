@@ -49,7 +49,7 @@ static int create(sqlite3 *db, void *arg, struct err *err)
 }
 
 static json_t *recurring_json(const struct recurring_request *q, const char *experiment,
-                              const char *dialect)
+                              const char *dialect, const char *host_version)
 {
     double now = clock_wall();
     char id[ROWS_ID];
@@ -59,7 +59,7 @@ static json_t *recurring_json(const struct recurring_request *q, const char *exp
     rows_new_id(id);
     return json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:O, s:s, s:i, s:b, s:s, s:O, s:f, s:f, "
                      "s:f, s:i, s:i, "
-                     "s:s, s:s, s:s, s:s, s:b, s:b}",
+                     "s:s, s:s, s:s, s:s, s:b, s:b, s:s}",
                      "id", id, "project", q->project, "name", q->name, "description",
                      q->description ? q->description : "", "experiment", experiment, "pipeline",
                      q->pipeline ? q->pipeline : "", "version", q->version ? q->version : "",
@@ -69,7 +69,8 @@ static json_t *recurring_json(const struct recurring_request *q, const char *exp
                      "service_account", q->service_account ? q->service_account : "", "trigger",
                      (json_t *)q->trigger, "created", now, "updated", now, "since", now, "last", 0,
                      "index", 0, "digest", "", "dialect", dialect, "message", "", "api",
-                     q->api ? q->api : "", "no_cache", q->no_cache, "host_files", q->host_files);
+                     q->api ? q->api : "", "no_cache", q->no_cache, "host_files", q->host_files,
+                     "host_version", host_version);
 }
 
 enum { SET_BACK_S = 60 };
@@ -109,7 +110,8 @@ int recurring_create(struct server *s, const struct recurring_request *q, json_t
         return -(int)err->code;
     }
     OWN_JSON json_t *doc = recurring_json(q, text_of(experiment, "id"),
-                                          text_of(flow ? flow : version, "dialect"));
+                                          text_of(flow ? flow : version, "dialect"),
+                                          text_of(version, "id"));
     if (!doc)
         return err_set(err, ERR_INVALID, "a text of it is not UTF-8");
     if (trigger_parse(doc, &t, err) < 0)
@@ -345,6 +347,7 @@ static int begin_one(struct server *s, const json_t *doc, int64_t due, double no
         .parameters = parameters, .text = a->text, .text_n = a->text_n, .api = text_of(doc, "api"),
         .scheduled = (double)due, .no_cache = json_is_true(json_object_get(doc, "no_cache")),
         .host_files = json_is_true(json_object_get(doc, "host_files")),
+        .host_version = text_of(doc, "host_version"),
     };
     int rc = runs_create_with(s, &q, note_begun, &b, NULL, &why);
     if (rc == 0 || rc == -ERR_IO || rc == -ERR_NOMEM || rc == -ERR_AGAIN)

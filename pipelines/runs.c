@@ -294,6 +294,14 @@ static int fit_parameters(const struct run_request *q, const json_t *flow, const
     return 0;
 }
 
+/* A project's token can add a version to a pipeline that the owner's recurring run takes the newest
+ * of: that one has no more rights than its author. */
+static bool may_mount_host(const struct run_request *q, const struct source *from)
+{
+    return q->host_files && (q->text || !q->host_version ||
+                             !strcmp(q->host_version, text_of(from->version, "id")));
+}
+
 static json_t *run_json(const struct run_request *q, const struct source *from,
                         const char *experiment, json_t *parameters)
 {
@@ -314,7 +322,7 @@ static json_t *run_json(const struct run_request *q, const struct source *from,
         text_of(from->flow, "dialect"), "digest", text_of(from->version, "digest"),
         "service_account", q->service_account ? q->service_account : "", "api",
         q->api ? q->api : "", "nodes", 0, "done", 0, "no_cache", q->no_cache, "host_files",
-        q->host_files);
+        may_mount_host(q, from));
 }
 
 static int experiment_of(struct server *s, const struct run_request *q, json_t **out,

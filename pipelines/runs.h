@@ -49,6 +49,7 @@ struct run_request {
     bool no_cache;                      /* every step runs, whatever it says */
     bool host_files;                    /* steps may mount directories of this machine: the server's
                                            own token asked */
+    const char *host_version;           /* of this version alone, whatever is newest; NULL: of any */
 };
 /* ERR_INVALID: it cannot be run (with file and line), a parameter is missing or is not one of its
  * inputs; ERR_MISSING: no such experiment, pipeline, version. */

@@ -138,6 +138,9 @@ static int rerun_job(struct request *q, struct err *err)
     json_t *spec = json_object_get(job, "spec");
     if (!json_object_get(spec, "name"))
         json_object_set_new(spec, "name", json_string(j.name));
+    /* The owner's rights take the owner again: a package in a bucket may be another one by now. */
+    if (request_project(q))
+        json_object_set_new(spec, "host_files", json_false());
     if (jobs_submit(request_server(q), j.project, NULL, spec, &again, err) < 0)
         return -(int)err->code;
     return respond_json(q, 201, again);
