@@ -423,12 +423,14 @@ static void watch(struct keeper *k, struct pipes *p, const struct task *t, struc
             started(k);
         take_signals(k, o);
         double now = clock_seconds();
+        if (ended)
+            break;              /* by itself: no limit comes after that */
         look_at_disk(k, o, !before && o->started > 0, now);
         if (k->resize_at > 0 && now >= k->resize_at)
             ask_to_resize(k);
         if (k->deadline > 0 && now >= k->deadline && !k->stopping)
             begin_stop(k, o, OUT_OF_TIME, GRACE_MS);
-        if (k->kill_at > 0 && now >= k->kill_at && !ended) {
+        if (k->kill_at > 0 && now >= k->kill_at) {
             o->status = SIGKILL;
             ended = true;
         }
