@@ -62,13 +62,15 @@ static bool has_word(const char *list, const char *word)
 /* What the headers mean for how the bytes after them are read. */
 static int understand(struct head *h, const char **why)
 {
-    const char *length = NULL, *coding = NULL, *host = NULL, *connection = "";
+    const char *length = NULL, *coding = NULL, *host = NULL, *login = NULL;
+    const char *connection = "";
 
     for (int i = 0; i < h->n_headers; i++) {
         const char *name = h->headers[i].name, *value = h->headers[i].value;
         const char **at = !strcasecmp(name, "content-length") ? &length
             : !strcasecmp(name, "transfer-encoding") ? &coding
-            : !strcasecmp(name, "host") ? &host : NULL;
+            : !strcasecmp(name, "host") ? &host
+            : !strcasecmp(name, "authorization") ? &login : NULL;
         if (at && *at) {
             *why = "a header that may be there once is there twice";
             return 400;
@@ -96,7 +98,7 @@ static int understand(struct head *h, const char **why)
         return h->minor ? 501 : 400;
     }
     h->chunked = coding != NULL;
-    if (!host && h->minor > 0) {
+    if (host ? !*host : h->minor > 0) {
         *why = "a request needs a Host header";
         return 400;
     }

@@ -243,6 +243,7 @@ SMUGGLE = {
     "a hidden coding": "Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n",
     "a NUL": "X-A: b\0Content-Length: 5\r\n",
     "two hosts": "Host: localhost\r\n",
+    "two tokens": "Authorization: Bearer a\r\nAuthorization: Bearer b\r\n",
 }
 
 
@@ -255,6 +256,13 @@ def test_header_smuggling(server, what):
     assert status(answer) in (400, 501) and answer.count(b"HTTP/1.1 ") == 1
     assert b"Connection: close" in answer
     assert alive(server)
+
+
+@pytest.mark.parametrize("version", ["1.1", "1.0"])
+def test_a_request_for_a_host_without_a_name_is_refused(server, version):
+    assert status(talk(server, f"GET /healthz HTTP/{version}\r\nHost: \r\n\r\n".encode())) == 400
+    assert status(talk(server, f"GET /healthz HTTP/{version}\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+                       .encode())) == 200
 
 
 def test_a_body_that_nobody_takes_is_not_the_next_request(server):
