@@ -329,8 +329,12 @@ static int is_descriptor(const char *path, int *out_fd)
 static int follow_links(const char *path, char at[PATH_MAX], int *out_fd)
 {
     char link[PATH_MAX], dir[PATH_MAX];
+    struct stat st;
 
     *out_fd = -1;
+    /* The kernel's rule for links in /tmp and the like (fs.protected_symlinks) holds here, too. */
+    if (stat(path, &st) < 0 && errno == EACCES)
+        return -1;
     if ((size_t)snprintf(at, PATH_MAX, "%s", path) >= PATH_MAX) {
         errno = ENAMETOOLONG;
         return -1;

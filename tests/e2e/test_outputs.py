@@ -254,3 +254,17 @@ def test_a_linked_configuration_stays_a_link(muster, tmp_path):
                    env={**os.environ, **env}, check=True)
     assert (config / "gcloud.json").is_symlink()
     assert "europe-west1" in (tmp_path / "dotfiles/gcloud.json").read_text()
+
+
+@pytest.mark.skipif(Path("/proc/sys/fs/protected_symlinks").read_text().strip() == "0" or os.getuid() != 0,
+                    reason="the kernel lets root follow any link here (fs.protected_symlinks)")
+def test_a_link_that_another_user_put_into_a_shared_folder_is_not_followed(muster, model, tmp_path):
+    folder = tmp_path / "shared"
+    folder.mkdir()
+    folder.chmod(0o1777)
+    (tmp_path / "own").write_text("mine")
+    (folder / "out").symlink_to(tmp_path / "own")
+    os.chown(folder / "out", 1234, 1234, follow_symlinks=False)
+    done = muster(*predict(model, folder / "out"), check=False)
+    assert done.returncode and "Permission denied" in done.stderr
+    assert (tmp_path / "own").read_text() == "mine"
