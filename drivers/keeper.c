@@ -588,7 +588,6 @@ static void write_exit(struct keeper *k, json_t *doc)
 
     json_decref(doc);
     gpus_release(&k->gpus);     /* nothing runs any more; the next job may look for one at once */
-    keeper_network_end();
     if (k->exit_file < 0)
         open_exit(k);
     /* For as long as it takes: until it is written the job has not ended, and says so by the
@@ -908,6 +907,8 @@ int keeper_run(const char *dir, struct err *err)
     if (k.user_lock >= 0)
         close(k.user_lock);
     close(k.lock);              /* until now the attempt is ours */
+    /* The kernel takes some 25 ms to take a network device away; nobody waits for that. */
+    keeper_network_end();
     environment_done(k.task_order.data_dir);
     return 0;
 }
