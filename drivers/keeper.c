@@ -907,8 +907,8 @@ int keeper_run(const char *dir, struct err *err)
     if (k.user_lock >= 0)
         close(k.user_lock);
     close(k.lock);              /* until now the attempt is ours */
-    /* The kernel takes some 25 ms to take a network device away; nobody waits for that. */
-    keeper_network_end();
+    /* Its network ends with this process, which slirp4netns notices: the kernel takes some 25 ms to
+     * take a network device away, and nobody waits for that. */
     environment_done(k.task_order.data_dir);
     return 0;
 }

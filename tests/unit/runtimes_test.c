@@ -175,7 +175,7 @@ static void limits_have_defaults_that_a_table_changes_one_by_one(void **state)
     assert_int_equal(limit("job", "processes"), 4096);
     assert_int_equal(limit("project", "jobs"), 3);
     assert_true(limit("projects.a", "disk") == 2.0 * (1 << 30));
-    assert_int_equal(limit("projects.a", "jobs"), -1);
+    assert_true(limit("projects.a", "jobs") == -1);
     assert_int_equal(limit("jobs", "days"), 7);
     assert_true(limit("jobs", "size") > 0);
 }
